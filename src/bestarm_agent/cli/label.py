@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from bestarm_agent.cli.given import Given
-from bestarm_agent.cli.output import print_json
+from bestarm_agent.cli.output import print_json, say
 from bestarm_agent.cli.stores import find_run
 from bestarm_agent.config.datasets import load_rows
 from bestarm_agent.config.settings import more_budget
@@ -54,7 +54,7 @@ def label(
             raise ConfigError("--next is for a table; name it: --out todo.csv")
         n = asyncio.run(_write(where, run_id, count or _MOST_ROWS, out))
         then = f"`bestarm-agent label {run_id} --in {out}`"
-        click.echo(f"written: {out}, {n} answers; fill in `score`, then {then}")
+        say(f"written: {out}, {n} answers; fill in `score`, then {then}")
         return
     # the page changed the labels, so what they say is read again when it is closed
     elif not given.as_json:
@@ -64,8 +64,7 @@ def label(
     if given.as_json:
         print_json({"decision_by_people": plain(stand.decision), **stand.as_json})
         return
-    for sentence in stand.said:
-        click.echo(sentence)
+    say(*stand.said)
 
 
 def _complete(
@@ -95,7 +94,7 @@ def _complete(
             f"--complete again, with more of --budget-usd or --budget-answers if the "
             f"budget ended it, or leave it out: labels count without it, too"
         )
-    click.echo(summary)
+    say(summary)
     return standing.run_id
 
 

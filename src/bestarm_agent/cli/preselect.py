@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from bestarm_agent.cli.given import Given
-from bestarm_agent.cli.output import print_json
+from bestarm_agent.cli.output import print_json, say
 from bestarm_agent.cli.stores import default_or_new_store, default_store
 from bestarm_agent.domain.text import cost_text, safe
 from bestarm_agent.preselection.records import (
@@ -49,12 +49,12 @@ def train(
     if given.as_json:
         print_json(done)
         return
-    click.echo(
+    say(
         f"router {safe(router)}, version {done['version']}: {done['learnt']:,} records learnt, "
         f"{done['uninformative']:,} say nothing, {done['waiting']:,} wait for features"
     )
     if done["routing"] is not None:
-        click.echo(done["routing"]["says"])
+        say(done["routing"]["says"])
 
 
 def choose(given: Given, prompt: str | None, k: int, router: str) -> None:
@@ -137,18 +137,18 @@ def _print_totals(service: Service, answered: Sequence[Served], version: int) ->
     spent, run_id, n_examples = service.spent, service.run_id, len(service.parts.examples)
     best = [served.winner.score for served in answered if served.winner is not None]
     first = [served.answers[0].score for served in answered]
-    click.echo(
+    say(
         f"{len(answered)} of {n_examples} prompts, {spent.calls:,} calls, {spent.tokens:,} tokens, "
         f"cost {cost_text(spent.usd_nanos, priced=service.priced)}: mean score of the best answer "
         f"{_mean(best)}, of the first choice {_mean(first)}"
     )
-    click.echo(
+    say(
         f"router {safe(service.router.name)}, version {version}: learned from "
         f"{sum(served.learnt for served in answered):,} of them"
     )
-    click.echo(f"run {run_id}: `bestarm-agent show {run_id}` says what each candidate did and cost")
+    say(f"run {run_id}: `bestarm-agent show {run_id}` says what each candidate did and cost")
     if len(answered) < n_examples:
-        click.echo("the budget ended, or nothing can be called any more")
+        say("the budget ended, or nothing can be called any more")
 
 
 def _mean(scores: Iterable[float | None]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from bestarm_agent.cli.given import STUDY_FILE, Given
-from bestarm_agent.cli.output import Column, print_table
+from bestarm_agent.cli.output import Column, print_table, say
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import environment
 from bestarm_agent.domain.values import Json
@@ -76,13 +76,13 @@ def is_priced(full_name: str, base_dir: Path, options: Mapping[str, Json]) -> bo
 
 
 def _show(entry: ProviderEntry) -> None:
-    click.echo(f"{entry.name}: {entry.description}")
-    click.echo(f"adapter: {entry.adapter}\naddress: {_address(entry)}\nkey: {_key(entry)}")
+    say(f"{entry.name}: {entry.description}", f"adapter: {entry.adapter}")
+    say(f"address: {_address(entry)}", f"key: {_key(entry)}")
     for name, value in entry.options.items():
         if name not in ("base_url", "endpoints", "key"):
-            click.echo(f"{name}: {_text(value)}")
+            say(f"{name}: {_text(value)}")
     for pattern, facts in entry.models.items():
-        click.echo(f"models {pattern}: {_text(facts.model_dump(exclude_none=True)) or 'as above'}")
+        say(f"models {pattern}: {_text(facts.model_dump(exclude_none=True)) or 'as above'}")
 
 
 def _text(value: object) -> str:
