@@ -136,12 +136,12 @@ _REJECTIONS = [
     rf"(?: (?!{_WHY}|only\b)[^\W\d]+(?:'\w+)?:?){{0,4}}? ?{_THE}{_TL}"
     rf"(?!\s(?:(?:is|are)\s)?{_any('remain* left stands')})",
     # rather than A; unlike A; over A, B or C (but not B in "unlike A, B is right")
-    rf"{_any('than instead_of unlike over against compared_to compared_with')}\s{_THE}{_T}"
-    rf"(?:(?:, {_T})*,?\s(?:and|or)\s{_T})*",
+    rf"{_any('than instead_of unlike over against compared_to compared_with opposed_to')}\s"
+    rf"{_THE}{_T}(?:(?:, {_T})*,?\s(?:and|or)\s{_T})*",
     # people might think A; most would answer A; it is a mistake to choose A
     rf"(?:(?<!\bi )(?:might|may|could)"
-    rf"|{_any('people some many most others mistake trap someone')})\s(?:\w+\s){{0,2}}"
-    rf"(?:{_CHOOSE}|answer){_NEAR}{{0,25}}?{_TL}",
+    rf"|{_any('people students some many others mistake trap someone')})\s(?:\w+\s){{0,2}}"
+    rf"(?:{_CHOOSE}|would\sanswer){_NEAR}{{0,25}}?{_TL}",
     # if it were so, A would be right; had it been so, A would be right; A would be right if ...;
     # not: if I had to choose, ...
     rf"(?:\bif|(?:^|[.!?;]\s?)had)\s(?!(?:i|we|you|one|forced|pressed)\b){_NEAR}{{0,60}}{_TL}(?=\swould)",
