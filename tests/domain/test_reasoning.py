@@ -41,6 +41,7 @@ ANSWERS = [  # reply, what it answers
     ("Here are my reasoning steps:\nA?\n[BEGIN FINAL RESPONSE]\nB", "B"),
     ("<analysis>A?</analysis>\nB", "B"),
     ("<antThinking>A?</antThinking>B", "B"),
+    ("<reasoning_content>A?</reasoning_content>B", "B"),
     ("<mm:think>A?</mm:think><reflection>C?</reflection>B", "B"),
     ('<details type="reasoning" done="true"><summary>2 s</summary>A?</details>\nB', "B"),
     ("<think>A?</think>no, <think>C?</think>B", "B"),
@@ -63,6 +64,8 @@ NOT_REASONING = [
     "x <thinkpad> y",
     "<answer>B</answer><analysis>A is wrong</analysis>",
     "<analysis>all of the answer</analysis>",
+    "<reason>it is late</reason><label>B</label>",
+    "<analysis_id>5</analysis_id><value>B</value>",
     "<details><summary>More</summary>A</details>B",
     "Here is my response: B? No: here is my thought process.",
 ]

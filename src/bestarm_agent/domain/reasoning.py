@@ -34,10 +34,11 @@ _CLOSING = re.compile(
 )
 # Tags of other names, where a reply begins with them and goes on after them: <analysis>, <cot>,
 # <reflection>, <antThinking>, <mm:think>, Open WebUI's <details type="reasoning">; and the two
-# sentences of Granite. Elsewhere such a tag may well be a part of the answer.
+# sentences of Granite. Elsewhere such a tag may well be a part of the answer, as are <reason> and
+# <rationale> anywhere: many prompts ask for them.
 _FIRST = re.compile(
-    r"(?:\s*(?:<((?:\w{1,20}[:_])?(?:\w{0,20}think\w{0,20}|\w{0,20}thoughts?|reason(?:s|ing)?|cot"
-    r"|reflection|scratch_?pad|rationale|analysis|monologue)(?:_\w{1,20})?"
+    r"(?:\s*(?:<((?:\w{1,20}[:_])?(?:\w{0,20}think\w{0,20}|\w{0,20}thoughts?|reasoning|cot"
+    r"|reflection|scratch_?pad|analysis|monologue)(?:_(?:process|steps|content|block))?"
     r"|details(?=\s[^<>]*reasoning))(?:\s[^<>]*)?>.*?</\1\s*>"
     r"|here(?:'s| is) my thought process:.*?here(?:'s| is) my response:))+(?=\s*\S)",
     re.IGNORECASE | re.DOTALL,
