@@ -142,7 +142,23 @@ def test_a_marker_may_be_the_end_of_the_reasoning() -> None:
         _score(judge, example, Reply("B"))
 
 
-@given(st.text(alphabet="<>/think `'\".,ab\n"))
+PIECES = [
+    *("<think>", "</think>", "<analysis>", "</analysis>", "<cot>", "</cot>", "<|im_end|>", "</s>"),
+    *(
+        "<|START_THINKING|>",
+        "<|END_THINKING|>",
+        "<|channel>thought",
+        "<channel|>",
+        "assistantfinal",
+    ),
+    *("Here is my thought process:", "Here is my response:", "a", "B", "`", "'", "{", " ", "\n"),
+]
+
+
+@given(
+    st.text(alphabet="<>/think `'\".,ab\n")
+    | st.lists(st.sampled_from(PIECES), max_size=9).map("".join)
+)
 def test_taking_the_answer_twice_changes_nothing(text: str) -> None:
     once = Reply(text)
     again = Reply(once.text)

@@ -65,14 +65,22 @@ def parted(text: str) -> tuple[str, str, bool]:
         >>> parted("The tag `</think>` ends it.")
         ('', 'The tag `</think>` ends it.', False)
     """
+    thought, answer, is_cut = _parted(text)
+    # Some models think a second time right away. An answer that is stored is read again, so what is
+    # found then is found now.
+    while thought and (again := _parted(answer))[0]:
+        thought, answer, is_cut = thought + again[0], again[1], again[2]
+    return thought, answer, is_cut
+
+
+def _parted(text: str) -> tuple[str, str, bool]:
     begun = text.lstrip(_BLANK)
     # JSON was asked for and came: a tag inside is a value.
     if begun.startswith("{"):
         return "", text, False
     opened = _OPENING.match(begun) is not None
     if not opened and (first := _FIRST.match(begun)):
-        thought, answer, is_cut = parted(begun[first.end() :].strip(_BLANK))
-        return first[0] + thought, answer, is_cut
+        return first[0], begun[first.end() :].strip(_BLANK), False
     # of what it thought, a model quotes as it likes
     read = text if opened else _CODE.sub(lambda code: " " * len(code[0]), text)
     closings = list(_CLOSING.finditer(read))
@@ -86,9 +94,7 @@ def parted(text: str) -> tuple[str, str, bool]:
     answer = _AROUND.sub("", text[ends[-1] :]).strip(_BLANK)
     if not answer:  # it thought again after its answer, or gave none
         return text, _outside(text).strip(_BLANK), False
-    # Some models think a second time right away; what follows that is the answer.
-    thought, answer, is_cut = parted(answer) if _OPENING.match(answer) else ("", answer, False)
-    return text[: ends[-1]] + thought, answer, is_cut
+    return text[: ends[-1]], answer, False
 
 
 def _is_quoted(tag: re.Match[str], *, within_sentences: bool) -> bool:

@@ -173,7 +173,7 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
     def __init__(self, name: str, options: RuleOptionsT) -> None:
         super().__init__(name, options)
         # Its words and marks may be set in bold one by one ("**Answer**: B").
-        marks = re.findall(r"\w+|[^\w\s]+", unicode_form(options.after or ""))
+        marks = re.findall(r"\w+|[^\w\s]+", (options.after or "").replace("：", ":"))
         pattern = r"[\s*_`]*".join(map(re.escape, marks)).replace(":", "[:：]")
         self._marker = re.compile(pattern, re.IGNORECASE)
         self._normalise = normaliser(getattr(options, "normalise", ()))
