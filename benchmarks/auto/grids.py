@@ -5,7 +5,7 @@
 A world is a task of ``model_prompt_grids.npz`` (Mizrahi et al. 2024, arXiv 2401.00595), of which
 accuracies alone are known: a score is 1 where a probit model says so, with an effect of the
 example, one of the model on it, and noise. Its marginal means are the accuracies. No budget is
-told. Two seeds take ten minutes on one core.
+told. Two seeds take eight minutes on one core.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
 
 SEEDS = 2
-CALLS = (1000, 2000, 4000)
+CALLS = (1000, 2000, 4000, 8000)
 N_EXAMPLES, AT_ONCE = 1500, 64
 OF_EXAMPLE, OF_MODEL = 0.35, 0.15  # share of the latent variance; the rest is noise
 FILE = "model_prompt_grids.npz"
