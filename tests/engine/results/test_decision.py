@@ -305,6 +305,8 @@ def test_what_cannot_be_called_is_no_candidate_to_take() -> None:
     )
     found = changed(standing, end="failures").decision
     assert found.take == "b"
+    assert " ".join(found.said).count("HTTP 404") == 1
+    assert "Cannot be called: a: HTTP 404." in found.said, "it has scores"
     assert [(one.label, one.reason) for one in found.unmeasured] == [("a", "HTTP 404")]
     assert not found.proved
     both = standing_with(["a", "b"], [[1.0], [1.0]], n_examples=90, broken=dict.fromkeys("ab", "X"))

@@ -316,7 +316,7 @@ def _with_words(
     else:
         lines += [*_head(s, draft, named), *_others(s, draft)]
     calls = [p for p in problems if p.kind is ProblemKind.CALLS and s.seeks_best]
-    lines += [f"Stopped: {safe(p.text)}." for p in calls]
+    lines += [f"Stopped: {text}." for p in calls if (text := safe(p.text)) not in " ".join(lines)]
     if named is not None and len(s.rows) > 1 and s.seeks_best:
         few = [p for p in problems if p.kind is ProblemKind.TOO_FEW]
         lines += [f"But {p.text}." for p in few] or _on_new(s, draft)
@@ -448,7 +448,10 @@ def _others(s: Standing, draft: Decision) -> list[str]:
         reasons = {row.reason for row in draft.unmeasured}
         why = f": {safe(min(reasons))}" if len(reasons) == 1 else ""
         those = (safe(row.label) for row in draft.unmeasured)
-        lines.append(f"Not measured: {listed(those, n)}{why}.")
+        broken = {row.candidate.label for row in s.rows if row.is_broken}  # some have scores
+        are_broken = broken.issuperset(row.label for row in draft.unmeasured)
+        what = "Cannot be called" if are_broken else "Not measured"
+        lines.append(f"{what}: {listed(those, n)}{why}.")
     if s.rivals_by_voids:
         lines.append("Answers that are missing could change who leads.")
     return lines
