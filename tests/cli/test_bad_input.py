@@ -113,6 +113,7 @@ def test_an_argument_that_a_command_needs_is_asked_for(capsys: Capsys) -> None:
     done = invoke(capsys, "judge", "check")
     assert done.code == 2
     assert "Missing argument 'SOURCE'" in done.err
+    assert "UNSET" not in invoke(capsys, "judge", "check", "--help").out
 
 
 def test_corrupt_weights_are_found_before_the_run(tmp_path: Path, capsys: Capsys) -> None:

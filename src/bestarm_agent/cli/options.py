@@ -67,7 +67,7 @@ class _Argument(click.Argument):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return the name and the text of the line in ``--help``."""
-        default = "" if self.default is None else f"  [default: {self.default}]"
+        default = "" if self.required or self.default is None else f"  [default: {self.default}]"
         return str(self.metavar), self._about + default
 
     def make_metavar(self, *_: object) -> str:

@@ -384,11 +384,13 @@ def _mean(mean: Measure) -> str:
 def run_lines(standing: Standing, width: int) -> list[str]:
     """Return a line each, with titles of this width."""
     spent = f"{budget_line(standing)}, {duration(standing.seconds)}"
-    ended = ending(standing.end)
+    ended, advice = ending(standing.end), standing.decision.next
+    can_go_on = standing.end in ("interrupted", "error", "failures")
     return [
         *(f"Cap passed: {text}" for text in passed_caps(standing)),
         f"{'Spent:':<{width}}{spent}",
         f"{'Run:':<{width}}{standing.run_id}, {ended}",
+        *(f"{'Next:':<{width}}{one.text}: {one.command}" for one in [advice] if one and can_go_on),
     ]
 
 
