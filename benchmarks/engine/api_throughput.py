@@ -94,8 +94,10 @@ def server(latency_ms: float) -> Iterator[str]:
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     with subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True) as it:
         assert it.stdout is not None
-        yield it.stdout.readline().strip()
-        it.terminate()
+        try:
+            yield it.stdout.readline().strip()
+        finally:
+            it.terminate()
 
 
 async def spread(

@@ -5,8 +5,9 @@
 A run of 400 candidates is written by the store itself, a log with its columns as a study writes
 it. Each command then reads it in a process of its own, at last `show` without the columns. What the
 same command takes for a run of 400 answers is subtracted: imports, and the opening of the store.
-`first page` is what `view` works out before its page of a run shows anything; `resume` reads a run
-as `show` does. Writing the columns is measured by themselves, of all that an answer takes.
+`first page` is what `view` works out before its page of a run shows anything. `resume` goes on with
+the run of a study whose budget is spent: it prepares the study, and makes no call. Writing the
+columns is measured by itself, of all that an answer takes.
 
     python -m benchmarks.engine.stored_runs --standings
 
@@ -24,24 +25,28 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+from benchmarks.engine.api_throughput import MODELS, PRICE, server
 from benchmarks.report import markdown, say
 
+from bestarm_agent import Budget, Study
 from bestarm_agent.config.goal_specs import SelectorSpec
 from bestarm_agent.domain.events import (
     Asked,
     CandidatesAdded,
     Event,
     ExamplesAdded,
+    Resumed,
     Started,
     Stopped,
     Told,
 )
 from bestarm_agent.domain.spend import Spend, Usage
-from bestarm_agent.domain.values import Candidate, Outcome, PromptTemplate, Score
+from bestarm_agent.domain.values import Candidate, Json, Outcome, PromptTemplate, Score
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.from_log import build_standing
 from bestarm_agent.engine.setup.selection import Selection
@@ -49,7 +54,7 @@ from bestarm_agent.selectors.types import Ask
 from bestarm_agent.store.chunks import CHUNK, LogColumns
 from bestarm_agent.store.codec import line_of
 from bestarm_agent.store.run_state import RunState
-from bestarm_agent.store.store import Store
+from bestarm_agent.store.store import RunLog, Store
 
 K = 400
 FIRST_PAGE = """
@@ -86,39 +91,74 @@ async def write_run(path: Path, rule: str, n_answers: int, n_examples: int) -> N
     prompt = PromptTemplate("plain", text="{{ question }}=")
     candidates = tuple(Candidate("hf", f"model-{i}", prompt, {}, f"model {i}") for i in range(K))
     examples = [f"example-{j}" for j in range(n_examples)]
-    rng, chances = np.random.default_rng(0), np.linspace(0.5, 0.8, K)
-    columns = LogColumns(RunState())
+    config: dict[str, Json] = {"selector": {"name": rule, "seed": 0}, "scorer": "exact_match"}
+    begun: list[Event] = [
+        Started("stored", AT, "0.1.0", config, ".."),
+        CandidatesAdded(candidates, (0.25,) * K, ("study",) * K),
+        ExamplesAdded(tuple(examples), tuple(f"{j:016x}" for j in range(n_examples))),
+    ]
+    async with await Store.connect(path) as store, await store.create("stored") as log:
+        pairs = [(seq % K, seq // K) for seq in range(n_answers)]
+        await put(log, LogColumns(RunState()), [*begun, *answers(0, pairs)])
 
-    def put(event: Event) -> None:
+
+def answers(first: int, pairs: Iterable[tuple[int, int]]) -> Iterator[Event]:
+    """Yield asks and outcomes of these pairs from a number on, and the end of the run."""
+    rng, chances = np.random.default_rng(0), np.linspace(0.5, 0.8, K)
+    for seq, (row, column) in enumerate(pairs, first):
+        score = float(rng.random() < chances[row])
+        outcome = Outcome(
+            Score(score, "46"),
+            spend=Spend(answers=1, calls=1, tokens=12, usd_nanos=1500),
+            reply_key=f"key-{seq}",
+            usage=Usage(input=9, output=3),
+            seconds=0.25 + float(rng.random()),
+            usd_nanos=1500,
+        )
+        yield Asked(seq, row, column, "fewest answers")
+        yield Told(seq, outcome, score)
+    yield Stopped(AT, "budget", 2.5)
+
+
+async def put(log: RunLog, columns: LogColumns, events: Iterable[Event]) -> None:
+    """Write events to a log, with its columns."""
+    for n, event in enumerate(events):
         line = line_of(event)
         log.append(event, line)
         columns.take([line])
+        if n % 2000 == 1999:
+            await log.flush()
+            await columns.write(log.store, log.run_id)
+    await log.flush()
 
-    async with await Store.connect(path) as store:
-        log = await store.create("stored")
-        config = {"selector": {"name": rule, "seed": 0}, "scorer": "exact_match"}
-        put(Started("stored", AT, "0.1.0", config, ".."))
-        put(CandidatesAdded(candidates, (0.25,) * K, ("study",) * K))
-        put(ExamplesAdded(tuple(examples), tuple(f"{j:016x}" for j in range(n_examples))))
-        for seq in range(n_answers):
-            row = seq % K
-            score = float(rng.random() < chances[row])
-            outcome = Outcome(
-                Score(score, "46"),
-                spend=Spend(answers=1, calls=1, tokens=12, usd_nanos=1500),
-                reply_key=f"key-{seq}",
-                usage=Usage(input=9, output=3),
-                seconds=0.25 + float(rng.random()),
-                usd_nanos=1500,
-            )
-            put(Asked(seq, row, seq // K, "fewest answers"))
-            put(Told(seq, outcome, score))
-            if seq % 1000 == 999:
-                await log.flush()
-                await columns.write(store, log.run_id)
-        put(Stopped(AT, "budget", 2.5))
-        await log.flush()
-        await log.close()
+
+async def write_study(folder: Path, rule: str, n_answers: int, n_examples: int) -> Path:
+    """Store the run of a study that can be resumed: its first answer is bought, others are put."""
+    rows = [{"id": f"e{j}", "q": f"{j}+{j}", "answer": str(2 * j)} for j in range(n_examples)]
+    (folder / "sums.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with server(0) as url:
+        config = {
+            "models": [f"openai/{name}" for name in MODELS],
+            "params": {"temperature": [k * len(MODELS) / K for k in range(K // len(MODELS))]},
+            "prompts": [{"plain": "{{ q }}"}],
+            "dataset": {"path": "sums.jsonl", "target": "answer"},
+            "scorer": "numeric",
+            "selector": {"name": rule, "seed": 0},
+            "budget": {"answers": n_answers},
+            "providers": {"openai": {"base_url": f"{url}/v1", "price": PRICE}},
+        }
+        (folder / "study.json").write_text(json.dumps(config))
+        async with Study.open(folder / "study.json") as study:
+            standing = await study.run(Budget(answers=1))
+    path = folder / "runs" / "runs.sqlite"
+    async with await Store.connect(path) as store, await store.open(standing.run_id) as log:
+        columns = LogColumns(state := RunState())
+        await columns.read(store, log.run_id, columns.take, lambda moves: None)
+        bought = {tuple(pair) for pair in state.asks[["candidate", "example"]].tolist()}
+        turns = ((seq % K, seq // K) for seq in range(n_answers + len(bought)))
+        left = [pair for pair in turns if pair not in bought][: n_answers - len(bought)]
+        await put(log, columns, [Resumed(AT, "0.1.0"), *answers(len(bought), left)])
+    return path
 
 
 def cost_of(command: list[str], path: Path) -> tuple[float, float]:
@@ -155,11 +195,27 @@ def measured(rule: str, n_answers: int) -> list[list[str]]:
             figures = f"{seconds - base:.1f} s", f"{megabytes:.0f} MB"
             rows.append([name, f"`{rule}`", f"{n_answers:,}", *figures, "yes" if within else "no"])
             say(json.dumps(rows[-1]))
+        rows.append(resumed(Path(folder), rule, n_answers, n_examples))
+        say(json.dumps(rows[-1]))
         per_answer = asyncio.run(cost_of_columns(stored))
         is_within = "yes" if per_answer <= MOST_MICROSECONDS else "no"
         rows.append(["columns, an answer", f"`{rule}`", "", f"{per_answer:.1f} us", "", is_within])
         say(json.dumps(rows[-1]))
     return rows
+
+
+def resumed(folder: Path, rule: str, n_answers: int, n_examples: int) -> list[str]:
+    """Return the row of `resume`, beyond what it takes for a run of 400 answers."""
+    costs = []
+    for name, n in (("short", K), ("long", n_answers)):
+        (folder / name).mkdir()
+        path = asyncio.run(write_study(folder / name, rule, n, n_examples))
+        costs.append(cost_of(["resume", "--quiet"], path))
+    (base, _), (seconds, megabytes) = costs
+    bar = MOST_SECONDS.get(n_answers)
+    within = bar is None or (seconds - base <= bar and megabytes <= MOST_MB)
+    figures = f"{seconds - base:.1f} s", f"{megabytes:.0f} MB"
+    return ["`resume`", f"`{rule}`", f"{n_answers:,}", *figures, "yes" if within else "no"]
 
 
 def standings(k: int, n_answers: int, most_ms: float) -> list[str]:
