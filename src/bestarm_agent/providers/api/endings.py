@@ -104,9 +104,8 @@ def ending(
         )
     word = letters(reason) if isinstance(reason, str) else ""
     declared = {letters(reason_declared): finish for reason_declared, finish in words.items()}
-    finish = declared.get(word, _TABLE.get(word))
-    if finish is None and any(filtered in word for filtered in _FILTERS):  # "IMAGE_SAFETY"
-        finish = Finish.CONTENT_FILTER
+    filtered = Finish.CONTENT_FILTER if any(one in word for one in _FILTERS) else None
+    finish = declared.get(word, _TABLE.get(word, filtered))  # "IMAGE_SAFETY" holds "safety"
     excerpt = f"{reason!s:.{_SHOWN}}"
     if finish is None:
         is_known = word in _FAILED

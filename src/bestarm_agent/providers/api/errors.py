@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from bestarm_agent.domain.redaction import REDACTED, masked
 from bestarm_agent.domain.values import Json
@@ -189,13 +189,12 @@ def _codes(body: object) -> list[str]:
     return [code for code in codes if isinstance(code, str)]
 
 
-def kind_of(status: int, codes: Iterable[str], message: str) -> FailureKind:
+def kind_of(status: int, codes: Sequence[str], message: str) -> FailureKind:
     """Return the kind of an API error by its codes, else by its status and message."""
     # From the most specific words to the least: codes, sentences known from servers without codes,
     # the status, and the hundred that it belongs to.
-    code = " ".join(codes)
     for statuses, pattern, kind in _BY_TEXT:
-        if pattern.search(code) or (status in statuses and pattern.search(message)):
+        if any(map(pattern.search, codes)) or (status in statuses and pattern.search(message)):
             return kind
     if status in _BY_STATUS:
         return _BY_STATUS[status]
@@ -213,8 +212,7 @@ def body_failure(body: Mapping[str, Json], name: str, endpoint: Endpoint) -> Pro
     is_error = body.get("error") or "error" in (body.get("object"), body.get("type"))
     # An explicit error counts even beside an answer. Without one, a body that holds no answer and
     # says something is an error in a form of its own, such as {"detail": "..."} or {"msg": "..."}.
-    given = ((name, body.get(name)) for name in _ANSWERS)
-    is_answer = any(isinstance(part, list) and (part or name != "choices") for name, part in given)
+    is_answer = any(isinstance(body.get(n), list) and (body[n] or n != "choices") for n in _ANSWERS)
     if not is_error and (is_answer or not _words(body)):
         return None
     outer = as_object(body.get("error")) or next(iter(objects_in(body.get("error"))), body)
