@@ -54,7 +54,7 @@ FLOORS = tuple(
     engine.evaluate
     engine.pool
     engine.first_pairs
-    engine.results
+    engine.results engine.earlier
     engine.record
     engine.asking engine.pending
     engine.loop

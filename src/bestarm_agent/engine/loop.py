@@ -309,6 +309,12 @@ class RunLoop:
                 await self.record.flush()
                 for asked in to_send:
                     self._pending.send(tasks, asked)
+            elif self.record.order and self.in_flight == len(
+                self._pending.finished
+            ):  # for a turn that cannot come
+                if not self.pool.end_blocks():
+                    self.record.order.clear()
+                continue
             elif not self.in_flight and (end or not self._asking.is_throttled(opens_in)):
                 # Nothing is under way and nothing was asked. Before this counts as the end, two
                 # things may make more possible: a review that was put off as too little had come
@@ -331,8 +337,20 @@ class RunLoop:
             allowed, busy = self._asking.who()
             payable = self.pool.payable(self.ledger, room, self.pool.affordable(self.ledger))
             n = max(1, int(min(payable, self.pool.blocks_left())))
-            asks = self.record.pairs.ask(n, allowed=allowed, busy=busy)
-            if not asks and not self.pool.end_blocks():
+            if order := self.record.order:
+                # An earlier run is followed: the rule is offered whom it was offered then.
+                now, was = both(allowed, None if busy is None else ~busy), order.next
+                if not isinstance(was, Asked) or (now is not None and not now[was.candidate]):
+                    break
+                rows = [row for first, last in was.excluded for row in range(first, last + 1)]
+                allowed = ~np.isin(np.arange(len(self.pool.candidates)), rows)
+                asks = self.record.pairs.ask(allowed=allowed)
+                order.popleft()
+                if [one.pair for one in asks] != [(was.candidate, was.example)]:
+                    order.clear()
+            elif not (asks := self.record.pairs.ask(n, allowed=allowed, busy=busy)) and (
+                not self.pool.end_blocks()
+            ):
                 break
             excluded = ranges_of(() if allowed is None else np.flatnonzero(~allowed).tolist())
             chosen = [Asked(ask.seq, *ask.pair, ask.reason, excluded) for ask in asks]

@@ -39,6 +39,7 @@ class PendingPairs:
         by_seq: those that are pending, by number of the ask.
         in_flight: those whose task runs, and those whose outcome was not taken yet: a run is not
             over while an outcome waits to be recorded.
+        finished: the latter, which may wait for their turn in the order of an earlier run.
     """
 
     def __init__(
@@ -56,12 +57,12 @@ class PendingPairs:
         self._record, self._pool, self._examples, self._ledger = record, pool, examples, ledger
         self._evaluator, self._first, self._news = evaluator, first, news
         self._tasks: dict[asyncio.Task[None], Evaluation] = {}
-        self._finished: deque[tuple[Asked, Evaluation, Outcome | None]] = deque()
+        self.finished: deque[tuple[Asked, Evaluation, Outcome | None]] = deque()
 
     def inherit(self) -> None:
         """Forget what was in flight; take over what the log has and this process does not know."""
         self.in_flight = 0
-        self._finished.clear()
+        self.finished.clear()
         for asked in self._record.state.pending_asks():
             if asked.seq not in self.by_seq:
                 self.by_seq[asked.seq] = self._inherited(asked)
@@ -87,7 +88,7 @@ class PendingPairs:
             bound, judging = pair.call.bound(), self._evaluator.judge_client.bound(pair.example)
         except PluginError as error:  # it is told as soon as the loop looks what has ended
             self.in_flight += 1
-            self._finished.append((asked, pair, pair.failed(error)))
+            self.finished.append((asked, pair, pair.failed(error)))
             return False
         # The pool's bound of a candidate starts with its longest example, by characters; this one
         # may cost more in tokens. It is raised before the reservation, so that after a refusal the
@@ -114,10 +115,15 @@ class PendingPairs:
         task.add_done_callback(self._note_end)
 
     def ended(self) -> Iterator[tuple[Asked, Evaluation, Outcome | None]]:
-        """Yield the pairs whose task has ended, each once; they are no more in flight."""
-        while self._finished:
+        """Yield the pairs whose task has ended and whose turn it is; they are no more in flight."""
+        while self.finished:
+            if order := self._record.order:
+                ended = [(one.seq, out is not None and out.cached) for one, _, out in self.finished]
+                if (place := order.turn(ended)) is None:
+                    return
+                self.finished.rotate(-place)
             self.in_flight -= 1
-            yield self._finished.popleft()
+            yield self.finished.popleft()
 
     def cancel(self, *, waiting_only: bool = False) -> None:
         """End the tasks of pairs, which stay pending; attempts under way count with their bound.
@@ -136,7 +142,7 @@ class PendingPairs:
 
     async def _evaluate(self, asked: Asked, pair: Evaluation) -> None:
         outcome = await self._evaluator.evaluate(pair)
-        self._finished.append((asked, pair, outcome))  # before the loop sees that a place is free
+        self.finished.append((asked, pair, outcome))  # before the loop sees that a place is free
         self._news.set()
 
     def _note_end(self, task: asyncio.Task[None]) -> None:

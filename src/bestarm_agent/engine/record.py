@@ -22,6 +22,7 @@ from bestarm_agent.domain.events import (
 )
 from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, usd
 from bestarm_agent.domain.values import Candidate, Example, Outcome, Slice
+from bestarm_agent.engine.earlier import EarlierOrder
 from bestarm_agent.engine.results.objectives import ObjectiveTracker, track_objective
 from bestarm_agent.errors import Blame
 from bestarm_agent.selectors.pairs import Pairs
@@ -77,6 +78,7 @@ class RunRecord:
         self, open_pairs: Callable[[Size, Sequence[Candidate]], Pairs], log: RunLog | None = None
     ) -> None:
         self.state = RunState()
+        self.order = EarlierOrder()  # of an earlier run of the study, which a new one follows
         self.log = log
         self._columns = LogColumns(self.state)
         self._open_pairs = open_pairs

@@ -19,6 +19,7 @@ from bestarm_agent.domain.concurrent import most_connections
 from bestarm_agent.domain.events import BudgetSet, Event, Started
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.values import Candidate, CandidateDict, Example, Json
+from bestarm_agent.engine.earlier import earlier_order
 from bestarm_agent.engine.evaluate import Evaluator
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.loop import End, Rules, RunLoop, StopFlag
@@ -197,6 +198,8 @@ async def new_run(
         for event in events:
             log.append(event)
         await log.flush()
+        if options.use_cache:
+            record.order = await earlier_order(store, events)
         async with Run(parts, candidates, record, store, log, options, notices).opened() as run:
             yield run
 

@@ -1,0 +1,63 @@
+"""A run asked again: its asks and outcomes come in the order that they had before.
+
+What a rule asks next depends on the outcomes that it was told, so on the order in which calls end.
+Replies from the cache come in another order than they did when they were bought, and the same study
+would decide otherwise when it is run again. So a new run follows the log of an earlier one::
+
+    the log of the earlier run   asked 0, asked 1, told 1, asked 2, told 0, ...
+    next an ask                  the rule, offered whom it was offered then, chooses the same pair
+    next an outcome              it is told; others, which came too early, wait for their turn
+
+It goes its own way from the first ask that differs, reply that is not stored, or turn that cannot
+come, and where the earlier run ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from bestarm_agent.domain.events import Event, Started, Told
+from bestarm_agent.errors import StoreError
+from bestarm_agent.store.codec import Line, event_of
+from bestarm_agent.store.store import Store
+
+
+class EarlierOrder(deque[Line]):
+    """Asks and outcomes of an earlier run, as its log has them, that are still to come."""
+
+    @property
+    def next(self) -> Event | None:
+        """Return what comes next; None if nothing does, or it cannot be read."""
+        with suppress(StoreError):
+            return event_of(self[0]) if self else None
+        return None
+
+    def turn(self, ended: Sequence[tuple[int, bool]]) -> int | None:
+        """Return the place of the outcome that is told next; None: wait for another.
+
+        ``ended``: of each that is there the number of its ask, and whether its reply was stored.
+        """
+        if not all(is_stored for _, is_stored in ended):
+            self.clear()
+            return 0
+        seqs, move = [seq for seq, _ in ended], self.next
+        if not isinstance(move, Told) or move.seq not in seqs:
+            return None
+        self.popleft()
+        return seqs.index(move.seq)
+
+
+async def earlier_order(store: Store, begun: Sequence[Event]) -> EarlierOrder:
+    """Return the order of the longest run of a store that began with the same events."""
+    [first, *more] = begun
+    for info in sorted(await store.runs(), key=lambda info: -info.n_told):
+        with suppress(StoreError):
+            if isinstance(first, Started) and info.name == first.name and info.n_told:
+                known = (await store.outline_of(info.id))[: len(begun)]
+                if known == [replace(first, at=info.at), *more]:
+                    lines = [one async for page in store.lines_of(info.id) for one in page]
+                    return EarlierOrder(one for one in lines if one[0] in ("asked", "told"))
+    return EarlierOrder()
