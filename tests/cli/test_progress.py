@@ -332,7 +332,7 @@ def test_the_first_rows_are_shown_unless_all_are_asked_for(
 ) -> None:
     standing = standing_with(list("abcdefgh"), [[1.0 - i / 10] for i in range(8)])
     print_result(standing, as_json=False)
-    assert "... and 3 more: 3 undecided" in capsys.readouterr().out
+    assert "... and 3 more, all undecided" in capsys.readouterr().out
     print_result(standing, as_json=False, everything=True)
     assert "more: " not in capsys.readouterr().out
 

@@ -291,6 +291,8 @@ def hidden_line(rows: Sequence[Row]) -> str:
     """
     counts = Counter(row.status for row in rows)
     states = ", ".join(f"{counts[status]:,} {status}" for status in Status if counts[status])
+    if len(counts) == 1:  # the number is said once
+        return f"... and {len(rows):,} more, {'all ' * (len(rows) > 1)}{rows[0].status}"
     return f"... and {len(rows):,} more: {states}" if rows else ""
 
 
