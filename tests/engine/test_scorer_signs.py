@@ -107,7 +107,7 @@ def test_no_winner_is_named_and_another_scorer_takes_the_replies_from_the_cache(
         done = invoke(capsys, "select", path)
         said = "No winner yet: `exact` rejects right answers: the target stands in"
         assert said in done.out, done.out
-        assert "bestarm-agent select --set scorer=contains" in done.out
+        assert f"bestarm-agent select {path} --set scorer=contains" in done.out
         assert done.code == 3
         [page] = (tmp_path / "runs").glob("*.html")
         assert "No winner yet" in page.read_text(encoding="utf-8")

@@ -158,9 +158,9 @@ def test_a_call_that_a_kill_cut_off_counts_with_its_bound_until_its_answer_is_kn
     with monkeypatch.context() as patched:
         record = RunRecord.record
 
-        def cut_off(self: RunRecord, event: Event, *, is_known: bool = True) -> None:
-            if not isinstance(event, Settled):
-                record(self, event, is_known=is_known)
+        def cut_off(self: RunRecord, *events: Event, is_known: bool = True) -> None:
+            kept = [event for event in events if not isinstance(event, Settled)]
+            record(self, *kept, is_known=is_known)
 
         patched.setattr(RunRecord, "record", cut_off)
         asyncio.run(scene())
