@@ -309,9 +309,8 @@ class RunLoop:
                 await self.record.flush()
                 for asked in to_send:
                     self._pending.send(tasks, asked)
-            elif self.record.order and self.in_flight == len(
-                self._pending.finished
-            ):  # for a turn that cannot come
+            elif self.record.order and self.in_flight == len(self._pending.finished):
+                # all that is in flight waits for a turn in the earlier order that cannot come
                 if not self.pool.end_blocks():
                     self.record.order.clear()
                 continue
@@ -348,10 +347,10 @@ class RunLoop:
                 order.popleft()
                 if [one.pair for one in asks] != [(was.candidate, was.example)]:
                     order.clear()
-            elif not (asks := self.record.pairs.ask(n, allowed=allowed, busy=busy)) and (
-                not self.pool.end_blocks()
-            ):
-                break
+            else:
+                asks = self.record.pairs.ask(n, allowed=allowed, busy=busy)
+                if not asks and not self.pool.end_blocks():
+                    break
             excluded = ranges_of(() if allowed is None else np.flatnonzero(~allowed).tolist())
             chosen = [Asked(ask.seq, *ask.pair, ask.reason, excluded) for ask in asks]
             self.record.record(*chosen)
