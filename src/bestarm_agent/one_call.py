@@ -12,10 +12,11 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from math import nan
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, TypeVar
@@ -309,13 +310,13 @@ def _score(result: object) -> float | None:
         return None
     if isinstance(result, str):
         raise ConfigError(f"it returned the text {result!r:.60}; name a scorer: scorer='exact'")
-    rule = "a score must be a number in [0, 1], or None where there is none, got"
-    try:
-        score = float("x" if isinstance(result, bytes) else result)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{rule} {result!r:.60}") from None
+    score = nan
+    if not isinstance(result, bytes):  # which ``float`` reads as a text
+        with suppress(TypeError, ValueError, OverflowError):
+            score = float(result)  # type: ignore[arg-type]
     if not 0.0 <= score <= 1.0:  # NaN is none either
-        raise ConfigError(f"{rule} {score}")
+        rule = "a score must be a number in [0, 1], or None where there is none"
+        raise ConfigError(f"{rule}, got {result!r:.60}")
     return score
 
 

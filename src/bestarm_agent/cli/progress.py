@@ -217,8 +217,7 @@ def estimates_line(rows: Sequence[Row]) -> str:
 def limits_text(row: Row) -> str:
     """Count the limits that a candidate keeps, breaks or may keep, in two words or so."""
     counts = Counter(limit.state for limit in row.limits)
-    words = {"open": "not proved"}
-    return ", ".join(f"{n} {words.get(state, state)}" for state, n in sorted(counts.items()))
+    return ", ".join(f"{n} {state}" for state, n in sorted(counts.items()))
 
 
 def waits_line(waits: Sequence[Wait]) -> str:
