@@ -25,10 +25,10 @@ T = TypeVar("T")
 def import_path(path: str) -> object:
     """Import what ``module:attribute`` names; raises whatever the module raises."""
     module, _, attributes = path.partition(":")
-    found: object = import_module(module)
+    value: object = import_module(module)
     for attribute in attributes.split("."):
-        found = getattr(found, attribute)
-    return found
+        value = getattr(value, attribute)
+    return value
 
 
 def entry_points_of(group: str | None) -> Iterator[EntryPoint]:
@@ -60,9 +60,9 @@ def guard(cls: type, returns: Mapping[str, Callable[[Any], bool]]) -> None:
             setattr(cls, name, _guarded(method, is_right))
 
 
-def holds(found: object, kind: type) -> bool:
+def holds(value: object, kind: type) -> bool:
     """Return whether something is a sequence of values of a kind."""
-    return isinstance(found, list | tuple) and all(isinstance(one, kind) for one in found)
+    return isinstance(value, list | tuple) and all(isinstance(item, kind) for item in value)
 
 
 def _guarded(method: FunctionType, is_right: Callable[[Any], bool]) -> Callable[..., object]:
@@ -71,14 +71,14 @@ def _guarded(method: FunctionType, is_right: Callable[[Any], bool]) -> Callable[
     @wraps(method)
     def call(*arguments: object, **named: object) -> object:
         try:
-            found = method(*arguments, **named)
-            if is_right(found):
-                return found
+            value = method(*arguments, **named)
+            if is_right(value):
+                return value
         except BestarmError:
             raise
         except Exception as error:
             raise PluginError(f"{name}() raised {type(error).__name__}: {error}") from error
-        raise PluginError(f"{name}() returned {found!r:.80}, which its base does not allow")
+        raise PluginError(f"{name}() returned {value!r:.80}, which its base does not allow")
 
     return call
 
@@ -122,31 +122,31 @@ class Registry(Generic[T]):
         if name in self.built_in:
             return import_path(self.built_in[name])  # type: ignore[return-value] # tested by name
         entry = None if is_path(name) else self._entry(name)
-        shown = f"`{name}`" if entry is None else f"`{name}` ({entry.value}) of {_owner(entry)}"
+        label = f"`{name}`" if entry is None else f"`{name}` ({entry.value}) of {_owner(entry)}"
         try:
-            found = imported(name) if entry is None else import_path(entry.value)
+            plugin = imported(name) if entry is None else import_path(entry.value)
         except ConfigError as error:  # it names the path and the way out
             raise PluginError(f"{self.kind} {error}") from error
         except (Exception, SystemExit) as error:  # a module may raise anything when imported
             raise PluginError(
-                f"{self.kind} {shown} cannot be used: importing it raised {type(error).__name__}: "
+                f"{self.kind} {label} cannot be used: importing it raised {type(error).__name__}: "
                 f"{error}; repair, update or uninstall it, or choose another"
             ) from error
-        if not self.fits(found):
-            raise PluginError(f"{self.kind} {shown} is {found!r:.60}, not {self.expected}")
-        return found  # type: ignore[return-value] # `fits` has said so
+        if not self.fits(plugin):
+            raise PluginError(f"{self.kind} {label} is {plugin!r:.60}, not {self.expected}")
+        return plugin  # type: ignore[return-value] # `fits` has said so
 
     def _entry(self, name: str) -> EntryPoint:
-        found = [entry for entry in entry_points_of(self.group) if entry.name == name]
-        if not found:
+        entries = [entry for entry in entry_points_of(self.group) if entry.name == name]
+        if not entries:
             raise ConfigError(f"there is no {self.kind} `{name}`; {nearest(name, self.names())}")
-        if len(found) > 1:
-            owners = " and ".join(sorted(map(_owner, found)))
+        if len(entries) > 1:
+            owners = " and ".join(sorted(map(_owner, entries)))
             raise PluginError(
                 f"{self.kind} `{name}` is declared by {owners}; uninstall one of them, or name "
-                f"the one you mean by its path, such as `{found[0].value}`"
+                f"the one you mean by its path, such as `{entries[0].value}`"
             )
-        return found[0]
+        return entries[0]
 
 
 def _owner(entry: EntryPoint) -> str:

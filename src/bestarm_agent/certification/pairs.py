@@ -165,8 +165,8 @@ class CertificationPlan(Rule):
         def screening(candidate: int) -> Screened:
             return self._trials[candidate].screened(candidate, method)
 
-        found = certify(self._order, screening, self.spec.correction)
-        return replace(found, screened=tuple(trial for trial in found.screened if trial.examples))
+        proof = certify(self._order, screening, self.spec.correction)
+        return replace(proof, screened=tuple(trial for trial in proof.screened if trial.examples))
 
     def alternatives(self) -> dict[str, Certificate]:
         """Return what each method would have found on the same labels, by its name."""

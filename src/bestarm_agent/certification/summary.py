@@ -32,46 +32,46 @@ _WORDS = {  # in JSON
 def certificate_result(plan: CertificationPlan, standing: Standing) -> ModeResult:
     """Return what is certified so far, or in the end."""
     names = [row.candidate.label for row in sorted(standing.rows, key=attrgetter("index"))]
-    found, others = plan.certificate(), plan.alternatives()
+    proof, others = plan.certificate(), plan.alternatives()
     return ModeResult(
         title="Certificate",
         note="In the order of testing.",
         ranking="The ranking shows the scores of the autoevaluator.",
         columns=_COLUMNS,
-        rows=_rows(plan, found, names),
-        lines=tuple(_lines(plan, found, others, names, standing)),
-        verdict=Conclusion.UNDECIDED if found.chosen is None else Conclusion.PASSED,
+        rows=_rows(plan, proof, names),
+        lines=tuple(_lines(plan, proof, others, names, standing)),
+        verdict=Conclusion.UNDECIDED if proof.chosen is None else Conclusion.PASSED,
         marks=_MARKS,
-        as_json={**_json(plan, found, others, names), **run_json(standing)},
+        as_json={**_json(plan, proof, others, names), **run_json(standing)},
     )
 
 
 def _lines(
     plan: CertificationPlan,
-    found: Certificate,
+    proof: Certificate,
     others: Mapping[str, Certificate],
     names: Sequence[str],
     standing: Standing,
 ) -> list[str]:
     goal = goal_of(plan.spec)
     claim = f"for new examples like yours: mean loss at most {goal.risk:g}"
-    if found.chosen is None:
-        lines = [f"Chosen:      {_statement(found, names)} {claim}"]
+    if proof.chosen is None:
+        lines = [f"Chosen:      {_statement(proof, names)} {claim}"]
     else:
-        lines = [f"Chosen:      {_statement(found, names)}; {claim}: {proved(1.0 - goal.delta)}"]
-    lines += [f"Labels used: {found.n_labels:,}", *run_lines(standing, _WIDTH)]
+        lines = [f"Chosen:      {_statement(proof, names)}; {claim}: {proved(1.0 - goal.delta)}"]
+    lines += [f"Labels used: {proof.n_labels:,}", *run_lines(standing, _WIDTH)]
     if standing.end not in (End.VERDICT, None):
         lines.append("The run ended before the last verdict was in.")
     lines.append("What each method would have needed:")
-    lines += [f"  {name + ':':<13}{_needed(found, other, names)}" for name, other in others.items()]
+    lines += [f"  {name + ':':<13}{_needed(proof, other, names)}" for name, other in others.items()]
     return lines
 
 
-def _rows(plan: CertificationPlan, found: Certificate, names: Sequence[str]) -> tuple[ModeRow, ...]:
+def _rows(plan: CertificationPlan, proof: Certificate, names: Sequence[str]) -> tuple[ModeRow, ...]:
     goal = single_goal(goal_of(plan.spec), len(names), plan.spec.correction)
     needed = f"{1 / goal.delta:.3g}"
     rows = []
-    for trial in found.screened:
+    for trial in proof.screened:
         cells = (
             safe(names[trial.candidate]),
             _MARKS[trial.verdict],
@@ -86,54 +86,54 @@ def _rows(plan: CertificationPlan, found: Certificate, names: Sequence[str]) -> 
 
 def _json(
     plan: CertificationPlan,
-    found: Certificate,
+    proof: Certificate,
     others: Mapping[str, Certificate],
     names: Sequence[str],
 ) -> dict[str, object]:
     spec = plan.spec
     return {
-        "chosen": _name(found, names),
-        "certified": [names[i] for i in found.certified],
+        "chosen": _name(proof, names),
+        "certified": [names[i] for i in proof.certified],
         "risk": spec.risk,
         "confidence": spec.confidence,
         "method": spec.method,
         "correction": spec.correction,
-        "labels": found.n_labels,
+        "labels": proof.n_labels,
         "reliance": method_of(spec).reliance().tolist(),
-        "candidates": [_screened_json(trial, names) for trial in found.screened],
+        "candidates": [_screened_json(trial, names) for trial in proof.screened],
         "alternatives": {
             name: {
                 "chosen": _name(other, names),
                 "labels": other.n_labels,
-                "labels_for_same": _labels_for_same(found, other),
+                "labels_for_same": _labels_for_same(proof, other),
             }
             for name, other in others.items()
         },
     }
 
 
-def _needed(found: Certificate, other: Certificate, names: Sequence[str]) -> str:
+def _needed(proof: Certificate, other: Certificate, names: Sequence[str]) -> str:
     """Describe what another method would have done on the same examples."""
     ends = f"{other.n_labels:,} in the end: {_statement(other, names)}"
-    if found.chosen is None:
+    if proof.chosen is None:
         return f"{other.n_labels:,} labels: {_statement(other, names)}"
-    labels = _labels_for_same(found, other)
+    labels = _labels_for_same(proof, other)
     if labels is not None:
         return f"{labels:,} labels for the same; {ends}"
     return f"more than {other.n_labels:,} labels for the same"
 
 
-def _labels_for_same(found: Certificate, other: Certificate) -> int | None:
-    return None if found.chosen is None else other.labels_to_certify(found.chosen)
+def _labels_for_same(proof: Certificate, other: Certificate) -> int | None:
+    return None if proof.chosen is None else other.labels_to_certify(proof.chosen)
 
 
-def _statement(found: Certificate, names: Sequence[str]) -> str:
-    name = _name(found, names)
+def _statement(proof: Certificate, names: Sequence[str]) -> str:
+    name = _name(proof, names)
     return "none is proved to be good enough" if name is None else safe(name)
 
 
-def _name(found: Certificate, names: Sequence[str]) -> str | None:
-    return None if found.chosen is None else names[found.chosen]
+def _name(proof: Certificate, names: Sequence[str]) -> str | None:
+    return None if proof.chosen is None else names[proof.chosen]
 
 
 def e_value(log_e: float) -> str:

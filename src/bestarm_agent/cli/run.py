@@ -192,8 +192,8 @@ async def _run_and_report(
                 write(result, standing.name)
             return mode_exit_code(result, standing)
         failures = study.failures()
-    shown = runnable(standing, study.store, given.study or given.candidates)
-    print_result(shown, as_json=as_json, report=report, failures=failures)
+    standing = runnable(standing, study.store, given.study or given.candidates)
+    print_result(standing, as_json=as_json, report=report, failures=failures)
     asked = study.parts.config.selector.confidence is not None
     return exit_code(standing, confidence_asked=asked)
 

@@ -58,10 +58,10 @@ def find_run(run: str | None, store: str | None) -> tuple[str | Path, str]:
 
 def runnable(standing: Standing, where: StorePlace, study: Path | None = None) -> Standing:
     """Return it with commands that run from this folder: they name the study and the store."""
-    found: str | Path | None = None
+    usual: str | Path | None = None
     with suppress(ConfigError):
-        found = default_store(None)
-    is_found = found is not None and Path(found).resolve() == Path(str(where)).resolve()
+        usual = default_store(None)
+    is_found = usual is not None and Path(usual).resolve() == Path(str(where)).resolve()
     # the address of a server may hold a password
     place = "" if is_found or "://" in str(where) else f" --store {quote(str(where))}"
     named = "" if study in (None, Path(STUDY_FILE)) else f" {quote(str(study))}"

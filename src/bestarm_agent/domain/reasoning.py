@@ -84,11 +84,11 @@ def _parted(text: str) -> tuple[str, str, bool]:
     # of what it thought, a model quotes as it likes
     read = text if opened else _CODE.sub(lambda code: " " * len(code[0]), text)
     closings = list(_CLOSING.finditer(read))
-    ends = [one.end() for one in closings if not _is_quoted(one, within_sentences=not opened)]
+    ends = [tag.end() for tag in closings if not _is_quoted(tag, within_sentences=not opened)]
     # All closing tags look quoted ("'</think>'"), yet the model began by thinking: one of them
     # ended it.
     if opened and not ends:
-        ends = [one.end() for one in closings]
+        ends = [tag.end() for tag in closings]
     if not ends:
         return (text, "", True) if opened else ("", text, False)
     answer = _AROUND.sub("", text[ends[-1] :]).strip(_BLANK)
@@ -117,5 +117,5 @@ def _outside(text: str) -> str:
         at = closing.end()
     # A closing tag that none opened belongs to an opening one in the prompt: what precedes it is
     # thought.
-    lone = [one.end() for one in _CLOSING.finditer(text, at)]
+    lone = [tag.end() for tag in _CLOSING.finditer(text, at)]
     return text[lone[-1] :] if lone else kept + text[at:]

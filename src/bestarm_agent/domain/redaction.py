@@ -92,9 +92,9 @@ def without_fields(value: Json, names: Collection[str]) -> Json:
         {'a': 1, 'b': [{}, '{"c": 2}']}
     """
     if isinstance(value, Mapping):
-        return {k: without_fields(one, names) for k, one in value.items() if k not in names}
+        return {k: without_fields(item, names) for k, item in value.items() if k not in names}
     if isinstance(value, list | tuple):
-        return [without_fields(one, names) for one in value]
+        return [without_fields(item, names) for item in value]
     if isinstance(value, str) and any(name in value for name in names):
         held = arguments_of(value)
         if isinstance(held, dict | list) and (less := without_fields(held, names)) != held:
@@ -109,12 +109,12 @@ def secrets_in(value: Json) -> Mapping[_Path, Json]:
         >>> secrets_in({"headers": [{"x": "y"}, {"api_key": "sk-1"}]})
         {('headers', 1, 'api_key'): 'sk-1'}
     """
-    found: dict[_Path, Json] = {}
-    _redacted(value, (), found)
-    return found
+    secrets: dict[_Path, Json] = {}
+    _redacted(value, (), secrets)
+    return secrets
 
 
-def _redacted(value: Json, at: _Path, found: dict[_Path, Json], *, named: bool = True) -> Json:
+def _redacted(value: Json, at: _Path, secrets: dict[_Path, Json], *, named: bool = True) -> Json:
     """Redact; ``named``: names in ``value`` are keys, not the properties of a JSON schema."""
     if isinstance(value, Mapping):
         copy: dict[str, Json] = {}
@@ -122,20 +122,20 @@ def _redacted(value: Json, at: _Path, found: dict[_Path, Json], *, named: bool =
             # Numbers stay: ``max_tokens: 5`` ends like a secret's name, and a run must be resumed
             # with it.
             if named and is_secret_name(name) and _holds_text(item):
-                found[*at, name], copy[name] = item, REDACTED
+                secrets[*at, name], copy[name] = item, REDACTED
             else:
                 keys = not _is_properties(name, item)
-                copy[name] = _redacted(item, (*at, name), found, named=keys)
+                copy[name] = _redacted(item, (*at, name), secrets, named=keys)
         return copy
     if isinstance(value, list | tuple):
-        return [_redacted(item, (*at, i), found) for i, item in enumerate(value)]
+        return [_redacted(item, (*at, i), secrets) for i, item in enumerate(value)]
     return value
 
 
 def _is_properties(name: str, value: Json) -> bool:
     if name != "properties" or not isinstance(value, Mapping):
         return False
-    return all(isinstance(one, Mapping) for one in value.values())
+    return all(isinstance(item, Mapping) for item in value.values())
 
 
 def _holds_text(value: Json) -> bool:
@@ -155,7 +155,7 @@ def hidden_texts(secrets: Iterable[str], folder: Path) -> dict[str, str]:
     # The study's folder first: it usually lies in the home directory, and "." says more than
     # "~/...".
     places = ((folder.resolve(), "."), (Path.home(), "~"))
-    return hidden | {str(path): shown for path, shown in places if path != path.parent}
+    return hidden | {str(path): label for path, label in places if path != path.parent}
 
 
 def raised(who: str, error: BaseException) -> str:
@@ -180,15 +180,15 @@ def masked(text: str, hidden: Mapping[str, str] | None = None) -> str:
         'GET https://x.example/v1?sig=[redacted]&page=2'
     """
     hidden = hidden or {}
-    text = without_traces(text, [secret for secret, shown in hidden.items() if shown == REDACTED])
-    for secret, shown in hidden.items():
-        text = text.replace(secret, shown)
+    text = without_traces(text, [secret for secret, label in hidden.items() if label == REDACTED])
+    for secret, label in hidden.items():
+        text = text.replace(secret, label)
     text = _SECRET_IN_URL.sub(_keep_name, text)
     return _LIKE_A_SECRET.sub(_keep_name, text)
 
 
-def _keep_name(found: re.Match[str]) -> str:
-    return f"{found[1] or ''}{REDACTED}"
+def _keep_name(match: re.Match[str]) -> str:
+    return f"{match[1] or ''}{REDACTED}"
 
 
 def without_traces(text: str, secrets: Iterable[str]) -> str:
@@ -233,7 +233,7 @@ def url_secrets_in(value: Json, *at: str | int) -> Iterator[_Path]:
         [('base_url',)]
     """
     if isinstance(value, str):
-        if any(not found[2].startswith("$") for found in _SECRET_IN_URL.finditer(value)):
+        if any(not match[2].startswith("$") for match in _SECRET_IN_URL.finditer(value)):
             yield at
     elif isinstance(value, Mapping | list | tuple):
         items = value.items() if isinstance(value, Mapping) else enumerate(value)

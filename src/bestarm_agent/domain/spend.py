@@ -171,7 +171,7 @@ class Budget:
         """Return the tighter of two caps for each amount."""
         pairs = ((getattr(self, cap.name), getattr(other, cap.name)) for cap in fields(self))
         return Budget(
-            *(min((one for one in pair if one is not None), default=None) for pair in pairs)
+            *(min((cap for cap in pair if cap is not None), default=None) for pair in pairs)
         )
 
     def raised(self, to: Budget) -> Budget:
@@ -181,7 +181,7 @@ class Budget:
 
     def covering(self, taken: Spend) -> Budget:
         """Return the caps, but none below what is taken."""
-        caps = {one.name: getattr(self, one.name) for one in fields(taken)}
+        caps = {cap.name: getattr(self, cap.name) for cap in fields(taken)}
         # A cap below what is spent would be passed already, and the books would say so for ever.
         least = {
             name: max(cap, getattr(taken, name)) for name, cap in caps.items() if cap is not None

@@ -272,10 +272,10 @@ def each_drawn(rows: Sequence[Example], n_draws: int) -> tuple[Example, ...]:
     drawn = [
         replace(row, id=f"{row.id}{_suffix(n)}", draw=n) for n in range(n_draws) for row in rows
     ]
-    for one in drawn[len(rows) :]:
-        if one.id in ids:
+    for row in drawn[len(rows) :]:
+        if row.id in ids:
             raise ConfigError(
-                f"the id `{one.id}` stands for draw {one.draw + 1} of example `{one.row_id}`, and "
+                f"the id `{row.id}` stands for draw {row.draw + 1} of example `{row.row_id}`, and "
                 f"for another example; rename that, or set `repeats: 1`"
             )
     return tuple(drawn)
@@ -323,11 +323,11 @@ def arguments_of(given: Json) -> Json:
     """
     text = given if isinstance(given, str) else json.dumps(given)
     try:
-        found: Json = json.loads(text or "{}")
-        canonical(found)  # refuses NaN
+        value: Json = json.loads(text or "{}")
+        canonical(value)  # refuses NaN
     except (ValueError, RecursionError):
         return text
-    return found
+    return value
 
 
 def calls_text(calls: Sequence[Mapping[str, Json]]) -> str:
@@ -413,20 +413,20 @@ class Request:
     @property
     def texts(self) -> tuple[str, ...]:
         """The text of each message, or the plain prompt."""
-        return tuple(one.text for one in self.messages) or (self.text or "",)
+        return tuple(message.text for message in self.messages) or (self.text or "",)
 
     @property
     def uses_tools(self) -> bool:
         """True if it has tools, or messages that call them."""
         return bool(self.tools) or any(
-            one.tool_calls or one.role == "tool" for one in self.messages
+            message.tool_calls or message.role == "tool" for message in self.messages
         )
 
     @property
     def names(self) -> frozenset[str]:
         """The names of its parameters, and of ``top_logprobs`` and ``response_schema`` if set."""
         features = {"top_logprobs": self.top_logprobs, "response_schema": self.response_schema}
-        return frozenset([*self.params, *(name for name, one in features.items() if one)])
+        return frozenset([*self.params, *(name for name, is_used in features.items() if is_used)])
 
     def without(self, names: Collection[str]) -> Request:
         """Return a request without these; ``top_logprobs`` and ``response_schema`` count, too."""
@@ -545,8 +545,8 @@ class Score(_CleanTexts):
         """Check the scores; raise ValueError."""
         _CleanTexts.__post_init__(self)
         check_range(0, 1, value=self.value, gold=self.gold)
-        for one in self.measures:
-            check_range(0, 1, measure=one)
+        for value in self.measures:
+            check_range(0, 1, measure=value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ class AttemptLog:
         # The latest of those that fit, since none follows an attempt that was answered. The key ""
         # is that of a candidate's first attempt, for which the ask stands.
         keys = {call.key} if call.is_judges else {call.key, ""}
-        fits = (one for one in reversed(self.lost) if one.key in keys)
+        fits = (attempt for attempt in reversed(self.lost) if attempt.key in keys)
         lost, change = next(fits, None), Spend()
         cost, key = answers, call.key
         if lost is not None:
@@ -160,8 +160,8 @@ class AttemptLog:
         if self.is_asked:
             self.is_asked = False
             self.settle("", Spend(), False)
-        for one in [] if self._is_closed else self.lost:
-            self.settle(one.key, one.cost, one.judge)
+        for attempt in [] if self._is_closed else self.lost:
+            self.settle(attempt.key, attempt.cost, attempt.judge)
         self._is_closed = True
         self._log_settled()
 
@@ -649,9 +649,9 @@ def reply_key(provider: Provider, fingerprint: str, request: Request, own: str =
     Where a run shares no replies, ``own`` is its id, and the key is that of one pair of the run: an
     outcome names the reply that it was scored by, whatever others were answered.
     """
-    able = provider.capabilities(request.model)
-    asked_for: list[Json] = [request.example] if able.by_example else []
-    if able.by_inputs:
+    capabilities = provider.capabilities(request.model)
+    asked_for: list[Json] = [request.example] if capabilities.by_example else []
+    if capabilities.by_inputs:
         asked_for.append(dict(request.inputs))
     whose: list[Json] = [[own, request.candidate, request.example]] if own else []
     return digest([provider.name, fingerprint, request.as_json(), asked_for, *whose], length=32)

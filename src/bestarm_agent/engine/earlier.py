@@ -52,12 +52,12 @@ class EarlierOrder(deque[Line]):
 
 async def earlier_order(store: Store, begun: Sequence[Event]) -> EarlierOrder:
     """Return the order of the longest run of a store that began with the same events."""
-    [first, *more] = begun
+    [first, *others] = begun
     for info in sorted(await store.runs(), key=lambda info: -info.n_told):
         with suppress(StoreError):
             if isinstance(first, Started) and info.name == first.name and info.n_told:
                 known = (await store.outline_of(info.id))[: len(begun)]
-                if known == [replace(first, at=info.at), *more]:
-                    lines = [one async for page in store.lines_of(info.id) for one in page]
-                    return EarlierOrder(one for one in lines if one[0] in ("asked", "told"))
+                if known == [replace(first, at=info.at), *others]:
+                    lines = [line async for page in store.lines_of(info.id) for line in page]
+                    return EarlierOrder(line for line in lines if line[0] in ("asked", "told"))
     return EarlierOrder()

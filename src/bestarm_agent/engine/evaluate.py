@@ -41,9 +41,9 @@ class ReadyCandidate:
 
     def request(self, example: Example) -> Request:
         """Render the prompt for one example; a further draw has a seed of its own."""
-        request, able = request_of(self.candidate, self.prompt, example), self.model.able
+        request, offers = request_of(self.candidate, self.prompt, example), self.model.able
         params = request.params
-        if example.draw and ("seed" in params or (able.seed and able.takes("seed"))):
+        if example.draw and ("seed" in params or (offers.seed and offers.takes("seed"))):
             seed = params.get("seed", 0)
             first = seed if isinstance(seed, int) else 0
             params = {**params, "seed": first + example.draw * _SEEDS}

@@ -101,23 +101,23 @@ def left_out(
             firsts.setdefault(asked, own_example)
     calls = (call for asked, example in firsts.items() for call in asked.longest_calls(example))
     for call in calls:
-        able = offered(call.model)
-        _check_offers(judge, call, able)
-        missing = sorted(name for name in call.request.params if not able.takes(name))
-        if missing and not able.by_example:  # records played back depend on no parameter
+        capabilities = offered(call.model)
+        _check_offers(judge, call, capabilities)
+        missing = sorted(name for name in call.request.params if not capabilities.takes(name))
+        if missing and not capabilities.by_example:  # records played back depend on no parameter
             notices[call.model.key] = (
                 f"judge model {call.model} does not take {', '.join(missing)}: not sent"
             )
     return list(notices.values())
 
 
-def _check_offers(judge: Judge, call: JudgeCall, able: Capabilities) -> None:
-    if call.request.messages and not able.chat:
+def _check_offers(judge: Judge, call: JudgeCall, capabilities: Capabilities) -> None:
+    if call.request.messages and not capabilities.chat:
         raise ConfigError(
             f"judge `{judge.name}` needs a model that takes chat messages, and {call.model} does "
             f"not; choose another model"
         )
-    if call.request.top_logprobs is not None and not able.logprobs:
+    if call.request.top_logprobs is not None and not capabilities.logprobs:
         raise ConfigError(
             f"judge `{judge.name}` weighs by log probabilities, which {call.model} does not give; "
             f"set `logprobs: false`, or choose another model"

@@ -345,7 +345,7 @@ class RunLoop:
                 allowed = ~np.isin(np.arange(len(self.pool.candidates)), rows)
                 asks = self.record.pairs.ask(allowed=allowed)
                 order.popleft()
-                if [one.pair for one in asks] != [(was.candidate, was.example)]:
+                if [ask.pair for ask in asks] != [(was.candidate, was.example)]:
                     order.clear()
             else:
                 asks = self.record.pairs.ask(n, allowed=allowed, busy=busy)

@@ -118,7 +118,7 @@ class PendingPairs:
         """Yield the pairs whose task has ended and whose turn it is; they are no more in flight."""
         while self.finished:
             if order := self._record.order:
-                ended = [(one.seq, out is not None and out.cached) for one, _, out in self.finished]
+                ended = [(ask.seq, out is not None and out.cached) for ask, _, out in self.finished]
                 if (place := order.turn(ended)) is None:
                     return
                 self.finished.rotate(-place)

@@ -58,8 +58,8 @@ class ReplyCache:
 
     def note_equal(self, model: str, label: str, others: Sequence[str]) -> None:
         """Note for users that a candidate stands for ``others`` of its model, which are equal."""
-        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-        said = f"; {label} stands for {', '.join(others[:_NAMED])}{more}, too"
+        rest = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+        said = f"; {label} stands for {', '.join(others[:_NAMED])}{rest}, too"
         if said not in self._equal.get(model, ""):
             self._equal[model] = self._equal.get(model, "") + said
 
@@ -78,11 +78,11 @@ class ReplyCache:
             model.client.provider.learn(model.name, effort, names)
         known = model.client.provider.not_taken.get(model.name)
         self.n_refused += known is not None
-        if known is not None and (more := json.dumps(known).encode()) != data:
+        if known is not None and (grown := json.dumps(known).encode()) != data:
             # another process may store its own in this moment: then the next run finds ours out
             # by a call that costs nothing, and whatever else is wrong ends this one soon
             with suppress(StoreError):
-                await self._store.put_state(name, more, after=version)
+                await self._store.put_state(name, grown, after=version)
 
     async def obtain(self, call: Call) -> Reply:
         """Return the reply to a call; it is durable on return.

@@ -154,7 +154,7 @@ def _put(connection: sa.Connection, query: str, rows: Sequence[Row]) -> None:
     for first in range(0, len(rows), _ROWS):
         part = rows[first : first + _ROWS]
         query = f"{head} VALUES {', '.join([held] * len(part))} ON {tail}"
-        cursor.execute(query, [one[name] for one in part for name in names])
+        cursor.execute(query, [row[name] for row in part for name in names])
     cursor.close()
 
 
@@ -325,8 +325,8 @@ class Database:
             if free:
                 mine = {"owner": self.owner, "names": free}
                 _execute(connection, _FREE + " AND name IN :names", mine)
-            found = _execute(connection, _FIND_REPLIES, wanted) if wanted["names"] else ()
-            return dict(found), holders
+            payloads = _execute(connection, _FIND_REPLIES, wanted) if wanted["names"] else ()
+            return dict(payloads), holders
 
         payloads, holders = self.run(work, writes=bool(events or replies or locks))
         for batch in batches:
@@ -403,8 +403,8 @@ class Database:
         version = None
         if {"key", "value"} <= {column["name"] for column in columns}:
             query = "SELECT value FROM meta WHERE key = :key"
-            found = _execute(connection, query, {"key": _VERSION_KEY}).fetchone()
-            version = found and found[0]
+            row = _execute(connection, query, {"key": _VERSION_KEY}).fetchone()
+            version = row and row[0]
         if version is None:
             raise StoreError(
                 f"{self.where} holds tables of another program ({', '.join(sorted(present)[:4])}); "

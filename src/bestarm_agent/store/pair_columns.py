@@ -153,10 +153,10 @@ class PairColumns:
         # ``bincount`` adds in floats, which are exact for sums of whole numbers below 2**53: in
         # nano-dollars, 9 million dollars
         columns = [np.rint(sums).astype(np.int64).tolist() for sums in whole]
-        found = [NOTHING] * n
+        spends = [NOTHING] * n
         for row, *amounts in zip(asked.tolist(), *columns, gpu_seconds.tolist(), strict=True):
-            found[row] = Spend(*amounts)
-        return found
+            spends[row] = Spend(*amounts)
+        return spends
 
     def latencies(self, *percents: int) -> Iterator[NDArray[np.float64]]:
         """Yield (K,) percentiles, each > 0, of the seconds of each candidate's answered calls.
@@ -169,10 +169,10 @@ class PairColumns:
         ends = np.cumsum(np.bincount(rows, minlength=len(self.candidates)))
         n = np.bincount(rows[seconds > 0], minlength=len(self.candidates))
         for percent in percents:
-            found = np.full(len(n), np.nan)
+            values = np.full(len(n), np.nan)
             rank = -(-percent * n // 100)  # the ceiling, from 1
-            found[n > 0] = rising[(ends - n + rank - 1)[n > 0]]
-            yield found
+            values[n > 0] = rising[(ends - n + rank - 1)[n > 0]]
+            yield values
 
     def put_columns(
         self, asked: NDArray[np.void], order: NDArray[np.int32], told: NDArray[np.void]

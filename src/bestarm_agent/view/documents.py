@@ -155,7 +155,7 @@ def neighbours(seqs: Sequence[int], seq: int) -> Object:
     }
 
 
-def comparison_page(found: PairedComparison) -> Object:
+def comparison_page(c: PairedComparison) -> Object:
     """Describe a comparison, without the examples on which the two differ."""
-    numbers = {key: value for key, value in asdict(found).items() if key != "flips"}
-    return {**numbers, "n": found.n, "n_flips": len(found.flips), "said": comparison_line(found)}
+    numbers = {key: value for key, value in asdict(c).items() if key != "flips"}
+    return {**numbers, "n": c.n, "n_flips": len(c.flips), "said": comparison_line(c)}

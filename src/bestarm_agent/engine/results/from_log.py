@@ -285,12 +285,12 @@ def _rows(
         "candidate": candidates,
         "spend": [spends[i] for i in order],
         "problem": [
-            broken.get(one.label, state.barred.get(i))
-            for i, one in zip(order, candidates, strict=True)
+            broken.get(entry.label, state.barred.get(i))
+            for i, entry in zip(order, candidates, strict=True)
         ],
         # as most are of very many: ``decided`` looks at each, and changes the others
         "status": [Status.UNDECIDED if n else Status.UNMEASURED for n in numbers["n"][places]],
-        "is_broken": [one.label in broken for one in candidates],
+        "is_broken": [entry.label in broken for entry in candidates],
         "is_barred": [i in state.barred for i in order],
         "against": map(against.get, order),
         "price": repeat(None) if prices is None else map(prices.of, order),
@@ -299,7 +299,7 @@ def _rows(
         "priced": [state.costs[i] is not None and started.judge_priced for i in order],
         "measures": zip(*measures, strict=True) if measures else repeat(()),
     }
-    return tuple(map(Row, *(columns[one.name] for one in fields(Row))))
+    return tuple(map(Row, *(columns[field.name] for field in fields(Row))))
 
 
 def _numbers(state: RunState, pairs: Pairs) -> dict[str, NDArray[Any]]:
@@ -333,9 +333,9 @@ def _numbers(state: RunState, pairs: Pairs) -> dict[str, NDArray[Any]]:
 
 def _known(values: FloatArray) -> NDArray[Any]:
     """Return numbers as Python has them, and None in place of NaN."""
-    found = values.astype(object)
-    found[np.isnan(values)] = None
-    return found
+    column = values.astype(object)
+    column[np.isnan(values)] = None
+    return column
 
 
 def _limits(finding: Finding, places: IntArray) -> Iterator[RowLimit]:
@@ -350,9 +350,9 @@ def _limits(finding: Finding, places: IntArray) -> Iterator[RowLimit]:
 def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
     """Part a run's spend: each provider's calls with and without an answer, judging, proposing."""
     parts, unpriced = dict[str, Spend](), set[str]()
-    providers = {one.provider: None for one in state.candidates}
+    providers = {entry.provider: None for entry in state.candidates}
     number_of = {provider: number for number, provider in enumerate(providers)}
-    groups = np.array([number_of[one.provider] for one in state.candidates], dtype=np.int64)
+    groups = np.array([number_of[entry.provider] for entry in state.candidates], dtype=np.int64)
     spends = state.spends(groups)
     for provider, number in number_of.items():
         answered = f"{provider}: answered calls of candidates"

@@ -66,7 +66,7 @@ class ReadyCandidates:
         self._clock = clock
         # the example with the longest inputs, in characters
         self.longest = max(
-            parts.examples, key=lambda one: sum(len(str(brief(v))) for v in one.inputs.values())
+            parts.examples, key=lambda row: sum(len(str(brief(v))) for v in row.inputs.values())
         )
         # the example with most images and pages of files
         self._largest: dict[PromptTemplate, Example | None] = {}
@@ -89,9 +89,9 @@ class ReadyCandidates:
         models = [(of(c.provider, c.model), c.model) for c in candidates]
         models += [(of(m.provider, m.name, m.options), m.name) for m in judges]
         self._check(models)
-        found = [self.entry(candidate) for candidate in candidates]
-        self._check_prices(found)
-        return found
+        entries = [self.entry(candidate) for candidate in candidates]
+        self._check_prices(entries)
+        return entries
 
     def entry(self, candidate: Candidate) -> ReadyCandidate:
         """Make a candidate ready, whose model was checked."""
@@ -130,15 +130,15 @@ class ReadyCandidates:
             prefix=self._prefix(candidate.prompt, capabilities),
         )
 
-    def _prefix(self, template: PromptTemplate, able: Capabilities) -> tuple[str, ...]:
-        key = (template, able.cache_from)
+    def _prefix(self, template: PromptTemplate, capabilities: Capabilities) -> tuple[str, ...]:
+        key = (template, capabilities.cache_from)
         if key not in self._prefixes:
-            rows = [one for one in self._parts.examples if not one.draw]
+            rows = [row for row in self._parts.examples if not row.draw]
             # Of N rows every (1 + N // 200)-th is compared, which leaves at most 200: what they all
             # begin with is taken for constant, and a request that begins otherwise is sent without
             # a prefix.
             some = rows[:: 1 + len(rows) // _LOOKED_AT]  # each request is compared with it
-            self._prefixes[key] = prefix_of(self._compiled(template), some, able.keeps)
+            self._prefixes[key] = prefix_of(self._compiled(template), some, capabilities.keeps)
         return self._prefixes[key]
 
     @cached_property
@@ -189,15 +189,15 @@ class ReadyCandidates:
     ) -> None:
         """Raise ConfigError if a model, by default one in use, does not tell what a budget caps."""
         if models is None:
-            models = [(one.client.provider, one.name) for one in self._models.values()]
+            models = [(model.client.provider, model.name) for model in self._models.values()]
         unpriced, why = list[str](), ""
         counts = budget.tokens is not None or budget.gpu_seconds is not None
         for provider, model in models:
-            able, name = provider.capabilities(model), f"{provider.name}/{model}"
-            if budget.usd_nanos is not None and not able.priced:
+            capabilities, name = provider.capabilities(model), f"{provider.name}/{model}"
+            if budget.usd_nanos is not None and not capabilities.priced:
                 unpriced.append(name)
-                why = able.unpriced or why
-            if counts and not able.counted:
+                why = capabilities.unpriced or why
+            if counts and not capabilities.counted:
                 raise ConfigError(
                     f"budget.tokens or budget.gpu_minutes is set, but nothing bounds what a call "
                     f"to {name} takes of them; give the model the options `max_tokens` and "
@@ -229,7 +229,7 @@ class ReadyCandidates:
             parts = self._parts
             prompt = CompiledPrompt(template, folder=parts.folder, links=parts.config.dataset.links)
             with parts.study.positions.at("prompts"):
-                rows = [one for one in parts.examples if not one.draw]
+                rows = [row for row in parts.examples if not row.draw]
                 self._largest[template] = check_prompt(prompt, [*rows, *parts.kept_back])
             self._prompts[template] = prompt
         return self._prompts[template]

@@ -173,7 +173,7 @@ def _text(value: Json, field: str, key: str) -> str:
 
 def _length_buckets(examples: Sequence[Example]) -> Iterator[str]:
     """Yield the quarter to which each example belongs by the length of its inputs as text."""
-    lengths = np.array([sum(len(str(value)) for value in one.inputs.values()) for one in examples])
+    lengths = np.array([sum(len(str(value)) for value in row.inputs.values()) for row in examples])
     # Quartiles of the dataset itself, since no fixed length is long for every task.
     edges = np.quantile(lengths, (0.25, 0.5, 0.75))
     return (_BUCKETS[k] for k in np.searchsorted(edges, lengths).tolist())

@@ -65,18 +65,18 @@ class Options:
         Raises:
             ValueError: a provider has another name than its key.
         """
-        found: dict[tuple[str, str], object] = {}
+        plugins: dict[tuple[str, str], object] = {}
         for name, provider in self.providers.items():
             if provider.name != name:
                 raise ValueError(
                     f"providers[{name!r}] calls itself {provider.name!r}; use one name for both"
                 )
-            found["providers", name] = provider
+            plugins["providers", name] = provider
         if self.selector is not None:
-            found["selectors", source_name(self.selector)] = self.selector
+            plugins["selectors", source_name(self.selector)] = self.selector
         if self.judge is not None:
-            found["judges", self.judge.name] = self.judge
-        return Catalog(study.base_dir, self.catalog_dirs, found)
+            plugins["judges", self.judge.name] = self.judge
+        return Catalog(study.base_dir, self.catalog_dirs, plugins)
 
     def store_of(self, study: LoadedStudy) -> StorePlace:
         """Return the store of a study's runs."""

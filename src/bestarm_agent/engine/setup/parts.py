@@ -125,7 +125,7 @@ def assemble(
 
 def _partial_judges(judge: Judge, candidates: Sequence[Candidate]) -> Iterator[str]:
     """Warn of models that judge answers of their own."""
-    compared = {f"{one.provider}/{one.model}" for one in candidates}
+    compared = {f"{candidate.provider}/{candidate.model}" for candidate in candidates}
     for name in sorted({str(model) for model in judge.models} & compared):
         yield (
             f"judge model {name} is also a candidate, and models favour answers of their own; let "

@@ -230,19 +230,19 @@ def _cached(prepared: ReadyCandidates, asks: Sequence[float]) -> int:
 
 def _prices(prepared: ReadyCandidates, parts: StudyParts) -> tuple[ModelPrice, ...]:
     """Return the price of each model of the candidates, then of the judge, at its dearest."""
-    found: list[ModelPrice] = []
+    prices: list[ModelPrice] = []
     for entry in prepared.ready:
         most = None if entry.usd is None else nanos(entry.usd)
-        found.append(ModelPrice(str(entry.model), entry.price_source, most, "candidate"))
+        prices.append(ModelPrice(str(entry.model), entry.price_source, most, "candidate"))
     judge_client = prepared.judge_client
     for judge_call in judge_client.judge.longest_calls(prepared.longest):
         call = judge_client.call(judge_call)
         capabilities = call.model.able
         most = call.bound().usd_nanos if capabilities.priced else None
-        found.append(ModelPrice(str(judge_call.model), capabilities.price_source, most, "judge"))
-    rising = sorted(found, key=lambda price: price.most_usd_nanos or 0)
+        prices.append(ModelPrice(str(judge_call.model), capabilities.price_source, most, "judge"))
+    rising = sorted(prices, key=lambda price: price.most_usd_nanos or 0)
     dearest = {(price.role, price.model): price for price in rising}
-    return tuple(dearest[at] for at in dict.fromkeys((p.role, p.model) for p in found))
+    return tuple(dearest[at] for at in dict.fromkeys((p.role, p.model) for p in prices))
 
 
 def examples_to_detect(parts: StudyParts, difference: float) -> dict[float, int]:
@@ -308,7 +308,7 @@ async def known_of(parts: StudyParts, prepared: ReadyCandidates, where: StorePla
             replies = ReplyCache(store, prepared.ledger)
             await replies.recall(prepared.models)
             each = -(-_LOOKED_UP // len(ready))
-            stored = [await _stored(store, one, parts.examples[:each]) for one in ready]
+            stored = [await _stored(store, entry, parts.examples[:each]) for entry in ready]
             return Known(
                 np.array([mean for mean, _ in stored]),
                 sum(n for _, n in stored),
@@ -323,7 +323,7 @@ async def _stored(
 ) -> tuple[NDArray[np.float64], int]:
     """Return the (5,) mean amounts of a candidate's stored replies, and their number."""
     # lookups of one moment share a query
-    replies = await together(store.get_reply(candidate.call(one).key) for one in examples)
+    replies = await together(store.get_reply(candidate.call(row).key) for row in examples)
     costs = [replied_spend(reply, answers=1).amounts for reply in replies if reply is not None]
     return (np.mean(costs, axis=0) if costs else np.full(5, np.nan)), len(costs)
 
@@ -335,8 +335,8 @@ async def _scored(
     rows: dict[str, NDArray[np.float64]] = {}
     with suppress(RunNotFoundError):
         state = await folded(store, parts.config.name)
-        rows = dict(zip((one.id for one in state.candidates), matrix(state), strict=True))
-    own = [rows.get(one.candidate.id, np.full(1, np.nan)) for one in ready]
+        rows = dict(zip((c.id for c in state.candidates), matrix(state), strict=True))
+    own = [rows.get(entry.candidate.id, np.full(1, np.nan)) for entry in ready]
     counts = np.array([int((~np.isnan(row)).sum()) for row in own])
     means = [float(np.nanmean(row)) if n else np.nan for row, n in zip(own, counts, strict=True)]
     return np.array(means), counts
@@ -393,10 +393,10 @@ def answers_needed(
     # all candidates share, with correlation ``_SHARED``: rules that compare on common examples
     # profit from it, and a forecast without it would be too long.
     means, spreads = _believed(known)
-    found: list[NDArray[np.int64]] = []
-    while len(found) < _WORLDS and (left := MOST_ASKS - sum(int(n.sum()) for n in found)) > 0:
-        world, asked, most = len(found), np.zeros(len(means), dtype=np.int64), min(most, left)
-        found.append(asked)
+    worlds: list[NDArray[np.int64]] = []
+    while len(worlds) < _WORLDS and (unspent := MOST_ASKS - sum(int(n.sum()) for n in worlds)) > 0:
+        world, asked, most = len(worlds), np.zeros(len(means), dtype=np.int64), min(most, unspent)
+        worlds.append(asked)
         random, pairs = KeyedRandom(seed, "forecast").at(world), open_pairs()
         true = np.clip(means + spreads * random.standard_normal(len(means)), 0.01, 0.99)
         limits = [NormalDist().inv_cdf(1 - mean) for mean in true.tolist()]
@@ -405,14 +405,14 @@ def answers_needed(
         while True:  # as many calls as may be in flight, answered in their order
             n_free = min(at_once - len(flying), most - int(asked.sum()))
             flying.extend(asks := pairs.ask(n_free))
-            np.add.at(asked, [one.pair.candidate for one in asks], 1)
+            np.add.at(asked, [ask.pair.candidate for ask in asks], 1)
             if not flying:
                 break
-            one = flying.popleft()
-            ease = shared[one.pair.example] + math.sqrt(1 - _SHARED) * random.standard_normal()
-            right = float(ease > limits[one.pair.candidate])
-            pairs.tell([Tell(one.seq, State.DONE, right, costs[one.pair.candidate])])
-    return np.array(found)
+            ask = flying.popleft()
+            ease = shared[ask.pair.example] + math.sqrt(1 - _SHARED) * random.standard_normal()
+            right = float(ease > limits[ask.pair.candidate])
+            pairs.tell([Tell(ask.seq, State.DONE, right, costs[ask.pair.candidate])])
+    return np.array(worlds)
 
 
 def _believed(known: Known) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

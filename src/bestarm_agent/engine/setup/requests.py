@@ -45,9 +45,9 @@ def rows_asked_alike(
     ]
     sent = [prompt for prompt in compiled if prompt.uses(known)]
     keys = [
-        partial(one.request, read=read)
-        for one in sent
-        for read in (False, True)[: 1 + one.attaches]
+        partial(entry.request, read=read)
+        for entry in sent
+        for read in (False, True)[: 1 + entry.attaches]
     ]
     if reads_inputs or not sent:
         keys.append(partial(_content, id=dataset.id or AUTOMATIC_ID))
@@ -95,7 +95,7 @@ def _copied_rows(copies: Sequence[int], rows: Sequence[Example]) -> Iterator[str
     """Tell of rows that are asked as others are."""
     different = len(set(copies))
     if more := len(rows) - different:
-        targets = {(one, row.reference) for one, row in zip(copies, rows, strict=True)}
+        targets = {(key, row.reference) for key, row in zip(copies, rows, strict=True)}
         odd = len(targets) - different
         contrary = f"; {counted(odd, 'target')} of theirs differ from the original's" if odd else ""
         are = "is a copy of another" if more == 1 else "are copies of others"
@@ -118,12 +118,12 @@ def check_prompts(
         ConfigError: a prompt uses the target or a field in single braces, or is sent and uses none.
     """
     fixed = _check_fields(prompts, dataset, examples)
-    facts = (providers.of(one.provider, one.model).capabilities(one.model) for one in candidates)
+    facts = (providers.of(c.provider, c.model).capabilities(c.model) for c in candidates)
     known = zip(candidates, facts, strict=True)
-    sent = [one for one, model in known if not (model.by_example or model.by_inputs)]
+    sent = [entry for entry, model in known if not (model.by_example or model.by_inputs)]
     fields = sorted({field for example in examples for field in example.inputs})
     for name in fixed:
-        if any(one.prompt.name == name for one in sent):
+        if any(entry.prompt.name == name for entry in sent):
             raise ConfigError(
                 f"prompt `{name}` uses no field of the dataset, so that it is the same for all "
                 f"examples; write what differs in double braces: "
@@ -167,7 +167,7 @@ _SINGLE_BRACES = re.compile(r"(?<!\{)\{\s*([A-Za-z_]\w*)\s*\}(?!\})")
 
 def _alike_draws(sent: Sequence[Candidate], repeats: int) -> Iterator[str]:
     """Warn of draws that are alike."""
-    alike = sum(one.params.get("temperature") == 0 for one in sent)
+    alike = sum(entry.params.get("temperature") == 0 for entry in sent)
     if repeats > 1 and alike:
         yield (
             f"repeats: {counted(alike, 'candidate')} at temperature 0, where {repeats} draws are "
@@ -189,12 +189,12 @@ def _hidden_rows(prompts: Mapping[str, PromptTemplate], rows: Sequence[Example])
 def _late_fields(sent: Sequence[Candidate], providers: ProviderSet) -> Iterator[str]:
     """Warn of a field before a long constant text, which a provider's cache cannot hold then."""
     late = dict[str, tuple[int, str]]()  # tokens and field, by name of the prompt
-    for one in sent:
-        capabilities = providers.of(one.provider, one.model).capabilities(one.model)
-        if capabilities.cache_from and one.prompt.name not in late:
-            field, tokens = CompiledPrompt(one.prompt).constant_text_after_first_field
+    for entry in sent:
+        capabilities = providers.of(entry.provider, entry.model).capabilities(entry.model)
+        if capabilities.cache_from and entry.prompt.name not in late:
+            field, tokens = CompiledPrompt(entry.prompt).constant_text_after_first_field
             if capabilities.keeps(tokens):
-                late[one.prompt.name] = tokens, field
+                late[entry.prompt.name] = tokens, field
     if late:
         name, (tokens, field) = max(late.items(), key=lambda item: item[1])
         more = (

@@ -104,7 +104,7 @@ def ending(
         )
     word = letters(reason) if isinstance(reason, str) else ""
     declared = {letters(reason_declared): finish for reason_declared, finish in words.items()}
-    filtered = Finish.CONTENT_FILTER if any(one in word for one in _FILTERS) else None
+    filtered = Finish.CONTENT_FILTER if any(name in word for name in _FILTERS) else None
     finish = declared.get(word, _TABLE.get(word, filtered))  # "IMAGE_SAFETY" holds "safety"
     excerpt = f"{reason!s:.{_SHOWN}}"
     if finish is None:

@@ -304,10 +304,10 @@ class CrossedEffects:
         diagonal[:n] = 1.0 / family[model.family + 1]
         diagonal[z] = 1.0 / now.easiness + seen.sum(axis=0)
         precision[np.diag_indices(size)] += diagonal
-        left = self._at_place - model.later(place, gain * self._total, reach)
+        residual = self._at_place - model.later(place, gain * self._total, reach)
         target[:n] = rows.T @ (weight * self._total)
-        target[z] = left.sum(axis=0) / now.noise
-        target[r] = left[:, :near].ravel() / now.noise
+        target[z] = residual.sum(axis=0) / now.noise
+        target[r] = residual[:, :near].ravel() / now.noise
         return precision, target
 
     def _next_variances(self) -> Variances:
@@ -343,16 +343,16 @@ class CrossedEffects:
     def _outlook(self, noise: float) -> Posterior:
         """Return the posterior of the rows' means over all m examples."""
         m, length, gain = self.n_examples, self._length, self._gain
-        left = m - length
+        unseen = m - length
         block = self.effects.block
         ahead = self._passed[block, -1] - self._passed[block, self._place]
-        mean = CENTRE + (self._total + left * self._level + ahead) / m  # (6)
+        mean = CENTRE + (self._total + unseen * self._level + ahead) / m  # (6)
         loads = self._loads(
-            left * (1.0 - length * gain) / m,
-            -(left * gain + 1.0) / m,
+            unseen * (1.0 - length * gain) / m,
+            -(unseen * gain + 1.0) / m,
             np.full(len(length), 1.0 / m),
         )
-        own = (left**2 * gain + left) * noise / m**2
+        own = (unseen**2 * gain + unseen) * noise / m**2
         sd = np.sqrt(own + variances_of(loads, self._covariance))  # (7)
         return Posterior(mean, sd, loads, self._covariance)
 

@@ -158,9 +158,9 @@ class Pulse(UcbE):
         if position:  # stage 2
             predictions.refit(self._n_steps // self.tau)  # lines 9 and 14
             self._n_steps += 1
-        left = np.full(n_examples, True)  # U_i
-        left[self.table.example[self.table.row(candidate)[:position]]] = False
-        guesses = predictions.row[left].astype(float)
+        is_unseen = np.full(n_examples, True)  # U_i
+        is_unseen[self.table.example[self.table.row(candidate)[:position]]] = False
+        guesses = predictions.row[is_unseen].astype(float)
         total, squares = float(guesses.sum()), float(guesses @ guesses)  # F, Phi
         is_first, weight = predictions.round < 0, 0.0  # stage 1 and line 10
         if not is_first:  # line 17: equation 27
