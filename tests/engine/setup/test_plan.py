@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from bestarm_agent.config.catalog import Catalog
+from bestarm_agent.config.goal_specs import ObjectiveSpec
 from bestarm_agent.config.load import load_study
 from bestarm_agent.domain.spend import Spend, nanos
 from bestarm_agent.engine.record import Size
@@ -136,3 +137,40 @@ def test_a_rule_that_stops_is_expected_to(tmp_path: Path) -> None:
     far, alike = needed(known, 1), needed(replace(known, means=np.full(4, 0.6)), 1)
     assert max(far) < 300 < min(alike)
     assert max(far) <= max(needed(known, 32)) <= max(far) + 125, "what is in flight is paid too"
+
+
+@pytest.mark.parametrize(
+    ("objective", "is_known"),
+    [
+        ({"at_least": 0.7}, True),
+        ({"epsilon": 0.1}, True),
+        ({"name": "best-under-usd", "usd_per_1k_calls": 2}, False),
+    ],
+)
+def test_an_objective_of_scores_ends_the_simulated_runs(
+    tmp_path: Path, objective: dict[str, object], is_known: bool
+) -> None:
+    """What limits of prices end cannot be known before a call; what scores end is simulated."""
+    rule = {"name": "auto", "stop_when_separated": True}
+    changes = {"selector": rule, "objective": objective}
+    path = write_study(tmp_path, n_candidates=3, n_examples=400, changes=changes)
+    study = load_study(path)
+    parts = assemble(study, Catalog(study.base_dir, ()))
+    known = replace(Known.nothing(3), means=np.array([0.95, 0.94, 0.5]), counts=np.full(3, 400))
+
+    def needed(spec: ObjectiveSpec | None) -> int:
+        asks = answers_needed(
+            lambda: parts.mode.pairs(Size(3, 400), parts.candidates),
+            known,
+            [0.002, 0.001, 0.001],
+            most=1200,
+            at_once=4,
+            seed=1,
+            objective=spec,
+        )
+        return int(asks.sum(axis=1).max())
+
+    plan = make_plan(parts)
+    assert plan.is_most == (not is_known)
+    if is_known:
+        assert needed(study.config.objective) < needed(None)

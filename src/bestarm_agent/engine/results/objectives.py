@@ -49,7 +49,7 @@ from bestarm_agent.store.run_state import RunState
 
 # A review works out all intervals. Made after every pair, the work would grow with the square of
 # the number of pairs; made each time that this has grown by 2 %, it grows in proportion to it.
-_FEWEST_NEW, _SHARE_NEW = 8, 50  # told pairs between reviews: at least 8, and 2 % of all
+FEWEST_NEW, SHARE_NEW = 8, 50  # told pairs between reviews: at least 8, and 2 % of all
 _CALLS = 1000  # whose price is told
 # Unit of a quantity without an upper bound, since intervals are for values in [0, 1]. A power of
 # two, so that dividing by it and multiplying with it again is exact. Values above it are cut to 1,
@@ -414,7 +414,7 @@ class ObjectiveTracker:
         if n_told < self._next and not grown and not now:
             return {}
         self._seen = n_told
-        self._next = n_told + max(_FEWEST_NEW, n_told // _SHARE_NEW)
+        self._next = n_told + max(FEWEST_NEW, n_told // SHARE_NEW)
         self._state = self.state()
         barred = self._pairs.answer.barred
         fresh = {i: why for i, why in self._state.infeasible.items() if not barred[i]}

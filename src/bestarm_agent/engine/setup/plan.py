@@ -23,6 +23,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from bestarm_agent.config.goal_specs import SCORE, ObjectiveSpec
 from bestarm_agent.config.prompts import about_tokens
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.spend import Budget, Spend, nanos
@@ -34,6 +35,14 @@ from bestarm_agent.engine.limits.clock import Clock
 from bestarm_agent.engine.record import Size, known_costs
 from bestarm_agent.engine.reply_cache import ReplyCache
 from bestarm_agent.engine.results.labelling import MOST_CONTENDERS
+from bestarm_agent.engine.results.objectives import (
+    FEWEST_NEW,
+    SHARE_NEW,
+    Finding,
+    Means,
+    ObjectiveState,
+    rule,
+)
 from bestarm_agent.engine.setup.candidates import ReadyCandidates
 from bestarm_agent.engine.setup.collection import Collection
 from bestarm_agent.engine.setup.parts import StudyParts
@@ -94,7 +103,7 @@ class Plan:
     most: int  # and the longest
     n_simulated: int  # number of them
     is_open: bool  # whether the last one was left before its end
-    # whether the run may end before they did: limits and prices end it, which are not simulated
+    # whether the run may end before they did: limits of prices end it, which are not simulated
     is_most: bool
     # examples that people label to a proof, by half of simulated races; None where no one is asked
     labels: int | None
@@ -155,7 +164,7 @@ def make_plan(parts: StudyParts, where: StorePlace | None = None) -> Plan:
         most=int(totals.max()),
         n_simulated=len(totals),
         is_open=int(totals[-1]) < answers and int(totals.sum()) == MOST_ASKS,
-        is_most=not parts.config.objective.is_plain,
+        is_most=not _is_simulated(parts.config.objective),
         labels=_labels(parts),
         n_replies=known.n_replies,
         worst=_capped(worst, budget),
@@ -197,6 +206,8 @@ def _asks(
     A mode that seeks no best takes all of them, and so does a run that cannot ask every candidate
     twice: evenly, or as working per dollar spreads them.
     """
+    objective, stops = parts.config.objective, parts.config.selector.stop_when_separated
+    objective_ends = stops and not objective.is_plain and _is_simulated(objective)
     if pairs.rule.seeks_best and answers > size.n_candidates:
         return answers_needed(
             partial(parts.mode.pairs, size, parts.candidates),
@@ -205,6 +216,7 @@ def _asks(
             most=answers,
             at_once=parts.config.limits.in_flight,
             seed=parts.config.selector.seed,
+            objective=objective if objective_ends else None,
         ).astype(np.float64)
     per_dollar = known_costs(size.costs or ()) if parts.config.selector.per == "dollar" else None
     shares = np.ones(size.n_candidates)
@@ -373,6 +385,7 @@ def answers_needed(
     most: int,
     at_once: int,
     seed: int,
+    objective: ObjectiveSpec | None = None,
 ) -> NDArray[np.int64]:
     """Return (S, K) answers of each candidate in 1 to 3 simulated selections until the rule stops.
 
@@ -387,6 +400,7 @@ def answers_needed(
         most: answers that the budget allows.
         at_once: calls in flight, >= 1.
         seed: of the worlds, >= 0.
+        objective: ends a selection, too; about scores and prices alone.
     """
     # A world is a study whose truth is known: means are drawn, and each answer is right where a
     # normal ease exceeds the threshold that gives the mean. The ease of an example has a part that
@@ -401,10 +415,10 @@ def answers_needed(
         true = np.clip(means + spreads * random.standard_normal(len(means)), 0.01, 0.99)
         limits = [NormalDist().inv_cdf(1 - mean) for mean in true.tolist()]
         shared = math.sqrt(_SHARED) * random.standard_normal(pairs.table.n_examples)
-        flying = deque[Ask]()
+        flying, worth, look = deque[Ask](), None, FEWEST_NEW
         while True:  # as many calls as may be in flight, answered in their order
             n_free = min(at_once - len(flying), most - int(asked.sum()))
-            flying.extend(asks := pairs.ask(n_free))
+            flying.extend(asks := pairs.ask(n_free, allowed=worth))
             np.add.at(asked, [ask.pair.candidate for ask in asks], 1)
             if not flying:
                 break
@@ -412,7 +426,25 @@ def answers_needed(
             ease = shared[ask.pair.example] + math.sqrt(1 - _SHARED) * random.standard_normal()
             right = float(ease > limits[ask.pair.candidate])
             pairs.tell([Tell(ask.seq, State.DONE, right, costs[ask.pair.candidate])])
+            n_told = int(asked.sum()) - len(flying)
+            if objective is not None and n_told >= look:
+                state = _judged(objective, pairs, np.array(costs))
+                worth, look = state.worth, n_told + max(FEWEST_NEW, n_told // SHARE_NEW)
+                if state.established:  # what is in flight is paid
+                    break
     return np.array(worlds)
+
+
+def _is_simulated(spec: ObjectiveSpec) -> bool:
+    """Return whether what ends a run is known here: scores and prices, not limits of prices."""
+    return all(limit.name == SCORE for limit in spec.constraints)
+
+
+def _judged(spec: ObjectiveSpec, pairs: Pairs, prices: NDArray[np.float64]) -> ObjectiveState:
+    """Return what is known about an objective in a simulated selection."""
+    known = pairs.estimates()
+    means = Means(known.mean, known.lower, known.upper)
+    return rule(spec, pairs, [Finding(limit, means) for limit in spec.constraints], prices)
 
 
 def _believed(known: Known) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
