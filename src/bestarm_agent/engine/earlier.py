@@ -19,8 +19,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from bestarm_agent.domain.events import Event, Started, Told
+import numpy as np
+
+from bestarm_agent.domain.events import Asked, Event, Started, Told
 from bestarm_agent.errors import StoreError
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.types import Ask, both
+from bestarm_agent.stats.arrays import BoolArray
 from bestarm_agent.store.codec import Line, event_of
 from bestarm_agent.store.store import Store
 
@@ -34,6 +39,25 @@ class EarlierOrder(deque[Line]):
         with suppress(StoreError):
             return event_of(self[0]) if self else None
         return None
+
+    def ask(
+        self, pairs: Pairs, allowed: BoolArray | None, busy: BoolArray | None
+    ) -> tuple[list[Ask], BoolArray] | None:
+        """Ask the rule what it was asked next; return that and whom (K,) it was offered then.
+
+        None: an outcome comes first, or who was asked is not ``allowed`` (K,) now, or ``busy``
+        (K,). If the rule asks for another pair than it did, nothing is followed any more.
+        """
+        was, now = self.next, both(allowed, None if busy is None else ~busy)
+        if not isinstance(was, Asked) or (now is not None and not now[was.candidate]):
+            return None
+        rows = [row for first, last in was.excluded for row in range(first, last + 1)]
+        offered: BoolArray = ~np.isin(np.arange(pairs.table.n_candidates), rows)
+        asks = pairs.ask(allowed=offered)
+        self.popleft()
+        if [ask.pair for ask in asks] != [(was.candidate, was.example)]:
+            self.clear()
+        return asks, offered
 
     def turn(self, ended: Sequence[tuple[int, bool]]) -> int | None:
         """Return the place of the outcome that is told next; None: wait for another.

@@ -177,8 +177,6 @@ class RunLoop:
         self._pending = PendingPairs(
             record, pool, examples, ledger, evaluator, self._first, self._news
         )
-        # Spend and caps when pairs that could not be paid were sent again last.
-        self._tried_with: tuple[Spend, Budget] | None = None
         self._n_void = 0  # in this process
         self._review = Review(record, pool, evaluator.replies)
         self._asking = Asking(record, pool, ledger, self._first, self._seconds_left)
@@ -318,7 +316,7 @@ class RunLoop:
                 # Nothing is under way and nothing was asked. Before this counts as the end, two
                 # things may make more possible: a review that was put off as too little had come
                 # in, and pairs that did not fit while others held reservations.
-                if end is None and (self._review.look(now=True) or self._send_unpaid(tasks)):
+                if end is None and (self._review.look(now=True) or self._pending.resend(tasks)):
                     continue
                 return end or self._end_of_silence()
             await self._sleep(math.inf if end else opens_in)
@@ -337,16 +335,9 @@ class RunLoop:
             payable = self.pool.payable(self.ledger, room, self.pool.affordable(self.ledger))
             n = max(1, int(min(payable, self.pool.blocks_left())))
             if order := self.record.order:
-                # An earlier run is followed: the rule is offered whom it was offered then.
-                now, was = both(allowed, None if busy is None else ~busy), order.next
-                if not isinstance(was, Asked) or (now is not None and not now[was.candidate]):
+                if (followed := order.ask(self.record.pairs, allowed, busy)) is None:
                     break
-                rows = [row for first, last in was.excluded for row in range(first, last + 1)]
-                allowed = ~np.isin(np.arange(len(self.pool.candidates)), rows)
-                asks = self.record.pairs.ask(allowed=allowed)
-                order.popleft()
-                if [ask.pair for ask in asks] != [(was.candidate, was.example)]:
-                    order.clear()
+                asks, allowed = followed
             else:
                 asks = self.record.pairs.ask(n, allowed=allowed, busy=busy)
                 if not asks and not self.pool.end_blocks():
@@ -431,23 +422,6 @@ class RunLoop:
         if outcome.score is not None:
             self._asking.note_seconds(outcome.seconds)
         return Told(seq, outcome, score, round(self._elapsed(), 3))
-
-    def _send_unpaid(self, tasks: asyncio.TaskGroup) -> bool:
-        """Send pairs that did not fit while others held reservations; now nothing is reserved.
-
-        Return False if none of them can be paid now either. Nothing is tried twice with the same
-        budget and the same spend.
-        """
-        balance = (self.ledger.spent, self.ledger.budget)
-        if self.record.pairs.stopped() is not None or balance == self._tried_with:
-            return False
-        self._tried_with = balance
-        for seq in [seq for seq, pair in self._pending.by_seq.items() if pair.obstacle is None]:
-            asked = self.record.state.ask(seq)
-            is_usable = self.pool.candidates[asked.candidate].broken is None
-            if is_usable and self._pending.prepare(asked):
-                self._pending.send(tasks, asked)
-        return self.in_flight > 0
 
     # Time.
 

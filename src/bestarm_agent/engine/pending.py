@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bestarm_agent.domain.events import Asked
-from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Example, Outcome
 from bestarm_agent.engine.call import AttemptLog
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator
@@ -57,6 +57,8 @@ class PendingPairs:
         self._record, self._pool, self._examples, self._ledger = record, pool, examples, ledger
         self._evaluator, self._first, self._news = evaluator, first, news
         self._tasks: dict[asyncio.Task[None], Evaluation] = {}
+        # spend and caps when pairs that could not be paid were sent again last
+        self._tried_with: tuple[Spend, Budget] | None = None
         self.finished: deque[tuple[Asked, Evaluation, Outcome | None]] = deque()
 
     def inherit(self) -> None:
@@ -113,6 +115,23 @@ class PendingPairs:
         task = tasks.create_task(self._evaluate(asked, pair))
         self._tasks[task] = pair
         task.add_done_callback(self._note_end)
+
+    def resend(self, tasks: asyncio.TaskGroup) -> bool:
+        """Send pairs that did not fit while others held reservations; now nothing is reserved.
+
+        Return False if none of them can be paid now either. Nothing is tried twice with the same
+        budget and the same spend.
+        """
+        balance = (self._ledger.spent, self._ledger.budget)
+        if self._record.pairs.stopped() is not None or balance == self._tried_with:
+            return False
+        self._tried_with = balance
+        for seq in [seq for seq, pair in self.by_seq.items() if pair.obstacle is None]:
+            asked = self._record.state.ask(seq)
+            is_usable = self._pool.candidates[asked.candidate].broken is None
+            if is_usable and self.prepare(asked):
+                self.send(tasks, asked)
+        return self.in_flight > 0
 
     def ended(self) -> Iterator[tuple[Asked, Evaluation, Outcome | None]]:
         """Yield the pairs whose task has ended and whose turn it is; they are no more in flight."""
