@@ -29,6 +29,8 @@ from bestarm_agent.stats.arrays import BoolArray
 from bestarm_agent.store.codec import Line, event_of
 from bestarm_agent.store.store import Store
 
+_MOST_EVENTS = 500_000  # of a log that is followed: it is held in memory, some hundred bytes each
+
 
 class EarlierOrder(deque[Line]):
     """Asks and outcomes of an earlier run, as its log has them, that are still to come."""
@@ -51,8 +53,9 @@ class EarlierOrder(deque[Line]):
         was, now = self.next, both(allowed, None if busy is None else ~busy)
         if not isinstance(was, Asked) or (now is not None and not now[was.candidate]):
             return None
-        rows = [row for first, last in was.excluded for row in range(first, last + 1)]
-        offered: BoolArray = ~np.isin(np.arange(pairs.table.n_candidates), rows)
+        offered = np.ones(pairs.table.n_candidates, dtype=np.bool_)
+        for first, last in was.excluded:
+            offered[first : last + 1] = False
         asks = pairs.ask(allowed=offered)
         self.popleft()
         if [ask.pair for ask in asks] != [(was.candidate, was.example)]:
@@ -79,7 +82,8 @@ async def earlier_order(store: Store, begun: Sequence[Event]) -> EarlierOrder:
     [first, *others] = begun
     for info in sorted(await store.runs(), key=lambda info: -info.n_told):
         with suppress(StoreError):
-            if isinstance(first, Started) and info.name == first.name and info.n_told:
+            is_short = info.n_told > 0 and info.n_events <= _MOST_EVENTS
+            if isinstance(first, Started) and info.name == first.name and is_short:
                 known = (await store.outline_of(info.id))[: len(begun)]
                 if known == [replace(first, at=info.at), *others]:
                     lines = [line async for page in store.lines_of(info.id) for line in page]

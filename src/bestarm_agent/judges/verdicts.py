@@ -109,8 +109,8 @@ class LabelScale:
 
     def value(self, answer: object) -> float:
         """Return the worth of a label, in any case, with spaces for hyphens, or JSON's true."""
-        told = {True: "yes", False: "no"}[answer] if isinstance(answer, bool) else str(answer)
-        for text in (str(answer), told.strip(_AROUND)):
+        plain = {True: "yes", False: "no"}[answer] if isinstance(answer, bool) else str(answer)
+        for text in (str(answer), plain.strip(_AROUND)):
             if (worth := self._worth.get(folded(text))) is not None:
                 return worth
         raise UnreadableError(f"{_quoted(answer)} is not one of the verdicts asked for")

@@ -400,7 +400,7 @@ def answers_needed(
         most: answers that the budget allows.
         at_once: calls in flight, >= 1.
         seed: of the worlds, >= 0.
-        objective: ends a selection, too; about scores and prices alone.
+        objective: ends a selection, too, and is about scores and prices alone; None: the best.
     """
     # A world is a study whose truth is known: means are drawn, and each answer is right where a
     # normal ease exceeds the threshold that gives the mean. The ease of an example has a part that
@@ -428,7 +428,7 @@ def answers_needed(
             pairs.tell([Tell(ask.seq, State.DONE, right, costs[ask.pair.candidate])])
             n_told = int(asked.sum()) - len(flying)
             if objective is not None and n_told >= look:
-                state = _judged(objective, pairs, np.array(costs))
+                state = _state_of(objective, pairs, np.array(costs))
                 worth, look = state.worth, n_told + max(FEWEST_NEW, n_told // SHARE_NEW)
                 if state.established:  # what is in flight is paid
                     break
@@ -440,7 +440,7 @@ def _is_simulated(spec: ObjectiveSpec) -> bool:
     return all(limit.name == SCORE for limit in spec.constraints)
 
 
-def _judged(spec: ObjectiveSpec, pairs: Pairs, prices: NDArray[np.float64]) -> ObjectiveState:
+def _state_of(spec: ObjectiveSpec, pairs: Pairs, prices: NDArray[np.float64]) -> ObjectiveState:
     """Return what is known about an objective in a simulated selection."""
     known = pairs.estimates()
     means = Means(known.mean, known.lower, known.upper)
