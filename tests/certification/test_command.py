@@ -64,7 +64,7 @@ def test_the_last_good_one(tmp_path: Path, command: Command, correction: str, be
     assert sum(first["weights"][-1]) == pytest.approx(1, abs=1e-4)
     assert found["labels"] >= found["alternatives"]["r-autoeval+"]["labels_for_same"]
     page = (tmp_path / "runs" / f"{found['run_id']}.html").read_text(encoding="utf-8")
-    assert f"Chosen:      {found['chosen']}" in page
+    assert f"Chosen: {found['chosen']}" in page
     assert "<h2>Certificate</h2>" in page
     text = reported(command, tmp_path, "md")
     assert f"- Chosen: {found['chosen']}; for new examples" in text
@@ -83,7 +83,7 @@ def test_nobody_is_good_enough(tmp_path: Path, command: Command) -> None:
     study(tmp_path)
     done = certify(command, *ASKED, "--risk", "0.01")
     assert done.code == 3
-    assert "Chosen:      none is proved to be good enough" in done.out
+    assert "Chosen: none is proved to be good enough" in done.out
     assert "Labels used: " in done.out
 
 
@@ -140,7 +140,7 @@ def test_killed_and_resumed(tmp_path: Path, command: Command) -> None:
         assert resumed[key] == undisturbed[key]
     assert resumed["end"] == "verdict"
     shown = command("show", resumed["run_id"]).out
-    assert f"Chosen:      {resumed['chosen']}" in shown
+    assert f"Chosen: {resumed['chosen']}" in shown
     assert "labels for the same" in shown or "more than" in shown
 
 

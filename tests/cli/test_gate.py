@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -47,7 +48,7 @@ def test_not_worse(tmp_path: Path, gate: Command, command: Command) -> None:
     study(tmp_path, [MOSTLY, MOSTLY])
     done = gate("--baseline", "c0", "--margin", "0.05")
     assert done.code == 0, done.err
-    assert "PASS:      c1 is not worse by more than 5 points: +0.0 points (-4." in done.out
+    assert "PASS: c1 is not worse by more than 5 points: +0.0 points (-4." in done.out
     assert "95 % sure that the verdict is right on your 120 examples, whenever" in done.out
     shown = command("show")
     assert shown.out.splitlines()[:3] == done.out.splitlines()[:3]
@@ -138,8 +139,20 @@ def test_too_many_failures(tmp_path: Path, gate: Command) -> None:
     study(tmp_path, [RIGHT, ["authentication"] * N])
     done = gate("--baseline", "c0", "--margin", "0.05")
     assert done.code == 4, done.out + done.err
-    assert "Next:      mend what fails, then go on: bestarm-agent resume 2" in done.out
+    assert "Next: mend what fails, then go on: `bestarm-agent resume 2" in done.out
     assert "undecided" in done.out
+
+
+def test_a_gate_that_failed_names_its_store_where_another_folder_asks(
+    tmp_path: Path, gate: Command, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study(tmp_path, [RIGHT, ["authentication"] * N])
+    gate("--baseline", "c0", "--margin", "0.05")
+    [store] = tmp_path.rglob("*.sqlite")
+    (away := tmp_path / "away").mkdir()
+    monkeypatch.chdir(away)
+    shown = command("show", "--store", str(store)).out
+    assert re.search(rf"`bestarm-agent resume \S+ --store {store}`", " ".join(shown.split()))
 
 
 def test_a_candidate_that_failed_to_answer_counts_as_wrong(tmp_path: Path, gate: Command) -> None:

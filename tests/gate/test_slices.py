@@ -167,7 +167,7 @@ def test_verdicts_by_slice_in_all_outputs(tmp_path: Path, command: Command) -> N
     files = ("--markdown", "summary.md", "--by", "language", "--set", "gate.slice_margin=0.1")
     done = command(*asked, *files)
     assert done.code == 5, done.out
-    assert "FAIL:      c1 is worse by more than 10 points on language=de: " in done.out
+    assert "FAIL: c1 is worse by more than 10 points on language=de: " in done.out
     assert "over all examples" in done.out
     assert "all verdicts together are right" in done.out
     summary = (tmp_path / "summary.md").read_text(encoding="utf-8")

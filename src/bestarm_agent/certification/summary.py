@@ -15,7 +15,6 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.report.words import proved, run_json, run_lines
 from bestarm_agent.stats.non_inferiority import Conclusion
 
-_WIDTH = len("Labels used: ")
 _COLUMNS = ("Candidate", "Good enough", "Labels", "e-value", "Needed", "Mean loss")
 _MARKS = {
     Conclusion.PASSED: "proved",
@@ -56,10 +55,10 @@ def _lines(
     goal = goal_of(plan.spec)
     claim = f"for new examples like yours: mean loss at most {goal.risk:g}"
     if proof.chosen is None:
-        lines = [f"Chosen:      {_statement(proof, names)} {claim}"]
+        lines = [f"Chosen: {_statement(proof, names)} {claim}"]
     else:
-        lines = [f"Chosen:      {_statement(proof, names)}; {claim}: {proved(1.0 - goal.delta)}"]
-    lines += [f"Labels used: {proof.n_labels:,}", *run_lines(standing, _WIDTH)]
+        lines = [f"Chosen: {_statement(proof, names)}; {claim}: {proved(1.0 - goal.delta)}"]
+    lines += [f"Labels used: {proof.n_labels:,}", *run_lines(standing)]
     if standing.end not in (End.VERDICT, None):
         lines.append("The run ended before the last verdict was in.")
     lines.append("What each method would have needed:")

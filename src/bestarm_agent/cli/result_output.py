@@ -114,11 +114,14 @@ def standing_json(standing: Standing, report: Path | None = None) -> dict[str, A
     }
 
 
-_MODE_INDENT = len("Labels used: ")
-
-
-def print_mode_result(result: ModeResult, *, as_json: bool, report: Path | None = None) -> None:
-    """Print the answer of a mode."""
+def print_mode_result(
+    result: ModeResult,
+    standing: Standing | None = None,
+    *,
+    as_json: bool,
+    report: Path | None = None,
+) -> None:
+    """Print the answer of a mode, and how its run can go on if something cut it short."""
     if as_json:
         print_json(result.as_json)
         return
@@ -133,13 +136,13 @@ def print_mode_result(result: ModeResult, *, as_json: bool, report: Path | None 
             ],
         )
         console.print()
-    for line in result.lines:
-        print_line(console, safe(line), indent=_MODE_INDENT)
-    if report is not None:
-        # below the other accounts, whose titles are as wide as the longest of their mode
-        wide = [len(x) - len(x[4:].lstrip()) for x in result.lines if x.startswith("Run:")]
-        title = "Report:".ljust(max(wide, default=0))
-        print_line(console, f"{title}{report}", indent=_MODE_INDENT)
+    lines = [*map(safe, result.lines)]
+    lines += [] if report is None else [f"Report: {report}"]
+    # Of a run that ended by itself, the decision advises on a choice that a mode does not make.
+    if standing is not None and standing.end in ("interrupted", "error", "failures"):
+        lines += [f"Next: {one.text}: `{one.command}`." for one in [standing.decision.next] if one]
+    for line in lines:
+        print_line(console, line, indent=_INDENT)
 
 
 def measures_line(row: Row | None) -> str:

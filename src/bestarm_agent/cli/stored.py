@@ -56,10 +56,10 @@ def show(given: Given, everything: bool) -> None:
     """Show where a run stands."""
     where, run = find_run(given.run, given.store)
     record = asyncio.run(Archive(where).record(run))
-    if record.result is not None:
-        print_mode_result(record.result, as_json=given.as_json)
-        return
     standing, failures = runnable(record.standing, where), record.failures
+    if record.result is not None:
+        print_mode_result(record.result, standing, as_json=given.as_json)
+        return
     print_result(standing, as_json=given.as_json, failures=failures, everything=everything)
 
 

@@ -37,7 +37,7 @@ class ModeResult:
     ranking: str  # on what the ranking of the candidates shows, a sentence
     columns: tuple[str, ...]  # heads of the table: two texts, then numbers
     rows: tuple[ModeRow, ...]  # of the candidates that were looked at
-    lines: tuple[str, ...]  # the answer in a few lines, each with a title of the same width
+    lines: tuple[str, ...]  # the answer in a few lines, each with a title
     verdict: Conclusion  # passed: what was to be shown is shown; failed: the contrary is
     marks: Mapping[Conclusion, str]  # verdicts in a word, for narrow tables; others are whole
     as_json: Mapping[str, Any]

@@ -20,7 +20,7 @@ from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.engine.setup.selection import open_selection
 from bestarm_agent.errors import ConfigError, StoreError, nearest
 from bestarm_agent.gate.pairs import GatePlan, Part
-from bestarm_agent.gate.summary import TITLE_WIDTH, gate_result
+from bestarm_agent.gate.summary import gate_result
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.report.words import run_json, run_lines
 from bestarm_agent.selectors.pairs import Pairs
@@ -112,8 +112,8 @@ class GateMode:
             labels[plan.baseline],
             {labels[row]: rival for row, rival in plan.challengers.items()},
             remarks=[
-                *run_lines(standing, TITLE_WIDTH),
-                *(f"{'Problem:':<{TITLE_WIDTH}}{problem}" for problem in sorted(problems)),
+                *run_lines(standing),
+                *(f"Problem: {problem}" for problem in sorted(problems)),
             ],
             facts=run_json(standing),
         )

@@ -16,7 +16,6 @@ from bestarm_agent.report.markdown import escaped
 from bestarm_agent.stats.new_examples import Lead, examples_to_prove
 from bestarm_agent.stats.non_inferiority import Comparison, Conclusion, Question
 
-TITLE_WIDTH = len("Baseline:  ")
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NAMED = 3  # slices that a sentence names
 _SIGNS = {
@@ -59,11 +58,11 @@ def gate_result(
         rows=tuple(row for label, test in challengers.items() for row in _rows(safe(label), test)),
         lines=(
             *(
-                f"{_MARKS[test.verdict] + ':':<{TITLE_WIDTH}}{statement(label, test)}"
+                f"{_MARKS[test.verdict]}: {statement(label, test)}"
                 for label, test in challengers.items()
             ),
-            f"Baseline:  {safe(baseline)}",
-            f"How sure:  {_sure(question, len(challengers))}",
+            f"Baseline: {safe(baseline)}",
+            f"How sure: {_sure(question, len(challengers))}",
             *remarks,
         ),
         verdict=verdict,

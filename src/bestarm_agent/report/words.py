@@ -383,16 +383,12 @@ def _mean(mean: Measure) -> str:
     return f"{value}, between {100 * mean.lower:.0f} and {100 * mean.upper:.0f} %"
 
 
-def run_lines(standing: Standing, width: int) -> list[str]:
-    """Return a line each, with titles of this width."""
-    spent = f"{budget_line(standing)}, {duration(standing.seconds)}"
-    ended, advice = ending(standing.end), standing.decision.next
-    can_go_on = standing.end in ("interrupted", "error", "failures")
+def run_lines(standing: Standing) -> list[str]:
+    """Return what a run has spent and how it ended, a line each."""
     return [
         *(f"Cap passed: {text}" for text in passed_caps(standing)),
-        f"{'Spent:':<{width}}{spent}",
-        f"{'Run:':<{width}}{standing.run_id}, {ended}",
-        *(f"{'Next:':<{width}}{one.text}: {one.command}" for one in [advice] if one and can_go_on),
+        f"Spent: {budget_line(standing)}, {duration(standing.seconds)}",
+        f"Run: {standing.run_id}, {ending(standing.end)}",
     ]
 
 
