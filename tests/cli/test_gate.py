@@ -143,16 +143,15 @@ def test_too_many_failures(tmp_path: Path, gate: Command) -> None:
     assert "undecided" in done.out
 
 
-def test_a_gate_that_failed_names_its_store_where_another_folder_asks(
-    tmp_path: Path, gate: Command, command: Command, monkeypatch: pytest.MonkeyPatch
+def test_a_gate_that_failed_names_a_store_that_is_not_found_by_itself(
+    tmp_path: Path, gate: Command, command: Command
 ) -> None:
     study(tmp_path, [RIGHT, ["authentication"] * N])
     gate("--baseline", "c0", "--margin", "0.05")
     [store] = tmp_path.rglob("*.sqlite")
-    (away := tmp_path / "away").mkdir()
-    monkeypatch.chdir(away)
-    shown = command("show", "--store", str(store)).out
-    assert re.search(rf"`bestarm-agent resume \S+ --store {store}`", " ".join(shown.split()))
+    moved = store.rename(tmp_path / "kept.sqlite")
+    shown = command("show", "--store", str(moved)).out
+    assert re.search(rf"`bestarm-agent resume \S+ --store {moved}`", " ".join(shown.split()))
 
 
 def test_a_candidate_that_failed_to_answer_counts_as_wrong(tmp_path: Path, gate: Command) -> None:
