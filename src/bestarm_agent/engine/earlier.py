@@ -77,15 +77,17 @@ class EarlierOrder(deque[Line]):
         return seqs.index(move.seq)
 
 
-async def earlier_order(store: Store, begun: Sequence[Event]) -> EarlierOrder:
+async def earlier_order(store: Store, first: Started, others: Sequence[Event]) -> EarlierOrder:
     """Return the order of the longest run of a store that began with the same events."""
-    [first, *others] = begun
     for info in sorted(await store.runs(), key=lambda info: -info.n_told):
+        if info.name != first.name or not 0 < info.n_told <= info.n_events <= _MOST_EVENTS:
+            continue
         with suppress(StoreError):
-            is_short = info.n_told > 0 and info.n_events <= _MOST_EVENTS
-            if isinstance(first, Started) and info.name == first.name and is_short:
-                known = (await store.outline_of(info.id))[: len(begun)]
-                if known == [replace(first, at=info.at), *others]:
-                    lines = [line async for page in store.lines_of(info.id) for line in page]
-                    return EarlierOrder(line for line in lines if line[0] in ("asked", "told"))
+            # The first event tells most runs apart; those after it hold all examples.
+            [[begin]] = [page async for page in store.lines_of(info.id, until=1)]
+            if event_of(begin) != replace(first, at=info.at):
+                continue
+            if (await store.outline_of(info.id))[1 : 1 + len(others)] == others:
+                lines = [line async for page in store.lines_of(info.id) for line in page]
+                return EarlierOrder(line for line in lines if line[0] in ("asked", "told"))
     return EarlierOrder()

@@ -182,8 +182,8 @@ async def new_run(
     where = options.store_of(parts.study)
     learns = bool(parts.config.selector.history)
     history = await learn_from_history(parts, where) if learns else None
-    events: list[Event] = [
-        _started(parts, options, history, mark or {}),
+    first = _started(parts, options, history, mark or {})
+    others: list[Event] = [
         examples_added(parts.examples, parts.slices, parts.independent),
         candidates_added(candidates.ready),
         BudgetSet(parts.budget),
@@ -191,15 +191,15 @@ async def new_run(
     # The record takes the first events before they are written anywhere. So the rule is made, which
     # may refuse the study, and the notices are known while no run stands in the store yet.
     record = record_of(parts.mode, None if history is None else history.model)
-    record.take([line_of(event) for event in events])
+    record.take([line_of(event) for event in (first, *others)])
     of_history = () if history is None else history.notices
     notices = (*parts.mode.notices(record.pairs, size_of(record.state)), *of_history)
     async with open_store(where) as store, await store.create(parts.config.name) as log:
-        for event in events:
+        for event in (first, *others):
             log.append(event)
         await log.flush()
         if options.use_cache:
-            record.order = await earlier_order(store, events)
+            record.order = await earlier_order(store, first, others)
         async with Run(parts, candidates, record, store, log, options, notices).opened() as run:
             yield run
 
