@@ -100,8 +100,8 @@ def _copied_rows(copies: Sequence[int], rows: Sequence[Example]) -> Iterator[str
         contrary = f"; {counted(odd, 'target')} of theirs differ from the original's" if odd else ""
         are = "is a copy of another" if more == 1 else "are copies of others"
         yield (
-            f"{more:,} of {counted(len(rows), 'row')} {are} (every candidate is asked the same, but "
-            f"for white space): what is said of new examples rests on the {different:,} that "
+            f"{more:,} of {counted(len(rows), 'row')} {are} (every candidate is asked the same, "
+            f"but for white space): what is said of new examples rests on the {different:,} that "
             f"differ{contrary}"
         )
 
