@@ -12,7 +12,7 @@ from bestarm_agent.domain.spend import Usage
 from bestarm_agent.domain.values import Json, Message, Request
 from bestarm_agent.providers.api.anthropic import MESSAGES
 from bestarm_agent.providers.api.protocol import Counts, PromptCounts, openai_usage
-from tests.support.api_cases import asked, provider_of
+from tests.support.api_cases import VENDORS, asked, provider_of
 from tests.support.fake_api import Call, FakeApi, Said, in_thread
 from tests.support.provider_calls import replies
 from tests.support.studies import run_all, study_file
@@ -196,6 +196,103 @@ def test_a_contradiction_is_told_once_for_a_model_and_a_stated_cost_is_kept() ->
             assert {one.usage.output for one in found} == {91}
             if provider is theirs:
                 assert {one.usd_nanos for one in found} == {415_000}
+
+
+# what a server says that it bills
+
+
+@pytest.mark.parametrize(
+    ("usage", "nanos"),
+    [
+        (
+            {"cost": 0.00014, "is_byok": False, "cost_details": {"upstream_inference_cost": 9}},
+            140_000,
+        ),
+        (
+            {"cost": 0.00001, "is_byok": True, "cost_details": {"upstream_inference_cost": 2e-4}},
+            210_000,
+        ),
+        ({"cost": "0.00014"}, 140_000),
+        (
+            {"cost": {"input_tokens_cost": 1e-6, "request_cost": 0.006, "total_cost": 0.006034}},
+            6_034_000,
+        ),
+        ({"cost_in_usd_ticks": 37_756_000}, 3_775_600),
+        ({"cost_in_usd_ticks": 37_756_000, "cost": 5}, 3_775_600),
+        ({"estimated_cost": 0.0000268}, 26_800),
+        ({"cost": 1e-12}, 1),
+        # none of these is a bill, and the price counts
+        ({"cost": 0}, None),
+        ({"cost": -1}, None),
+        ({"cost": True}, None),
+        ({"cost": None}, None),
+        ({"cost": "free"}, None),
+        ({"cost": {}}, None),
+        ({"cost": [0.1]}, None),
+        ({"cost": float("nan")}, None),
+        ({"cost": 1e300}, None),
+        ({"cost": 0.00001, "is_byok": True}, None),
+        ({"cost_in_usd_ticks": "many"}, None),
+    ],
+)
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_a_bill_in_the_reply_is_charged_in_place_of_the_price(
+    vendor: str, usage: dict[str, Any], nanos: int | None
+) -> None:
+    def reshape(_call: Call, body: dict[str, Any]) -> dict[str, Any]:
+        body["usage"] |= usage
+        return body
+
+    with (
+        in_thread(FakeApi(answer=lambda _: "x")) as plain,
+        in_thread(FakeApi(answer=lambda _: "x", reshape=reshape)) as billing,
+    ):
+        (priced,) = replies(provider_of(vendor, plain), asked("a"))
+        (billed,) = replies(provider_of(vendor, billing), asked("a"))
+        (unpriced,) = replies(provider_of(vendor, billing, price=None), asked("a"))
+    assert billed.usd_nanos == (priced.usd_nanos if nanos is None else nanos)
+    assert unpriced.usd_nanos == nanos
+    is_far = nanos is not None and not 0.5 <= nanos / (priced.usd_nanos or 1) <= 2
+    assert [notice for notice in billed.notices if "`price`" in notice] == is_far * [
+        "bills more than twice, or less than half, of what its price says; correct `price`"
+    ]
+    assert not unpriced.notices
+
+
+@pytest.mark.parametrize("form", ["chat", "responses"])
+@pytest.mark.parametrize("where", ["body", "header"])
+def test_bills_above_all_prices_stay_within_a_hard_cap(
+    tmp_path: Path, form: str, where: str
+) -> None:
+    """A fee for each request, which no price of tokens knows: later calls are reserved with it."""
+    billed: list[int] = []
+
+    def reshape(_call: Call, body: dict[str, Any]) -> dict[str, Any]:
+        billed.append(6_000_000)
+        if where == "body":
+            body["usage"]["cost"] = {"total_cost": 0.006, "request_cost": 0.0059}
+        return body
+
+    api = FakeApi(answer=lambda call: call.question, reshape=reshape, key=None)
+    if where == "header":
+        api.more_headers = {"x-cost": "0.006"}
+    with in_thread(api) as server:
+        options = {"base_url": server.openai_url, "key": "none", "cost_header": "X-Cost"}
+        study = {
+            "models": ["openai/a"],
+            "prompts": [{"chat": [{"role": "user", "content": "{{ q }}"}]}],
+            "params": {"max_tokens": 10},
+            "dataset": {"path": "rows.jsonl", "target": "answer"},
+            "scorer": "exact",
+            "budget": {"usd": 0.05},
+            "limits": {"in_flight": 1},
+            "providers": {"openai": {**options, "price": {"input": 1, "output": 5}, "api": form}},
+            "selector": {"name": "uniform", "stop_when_separated": False},
+        }
+        rows = [{"q": f"{k}", "answer": f"{k}"} for k in range(30)]
+        standing = run_all(study_file(tmp_path, {"rows": rows}, **study))
+    assert standing.spent.usd_nanos == sum(billed)
+    assert 0.8 * 50_000_000 < sum(billed) <= 50_000_000
 
 
 # prompts that are cut off without a word, and calls that are texts

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from bestarm_agent.domain.spend import Allowance, Resource, nanos
+from bestarm_agent.domain.spend import MOST, Allowance, Resource, nanos, usd
+from bestarm_agent.domain.values import Json
 
 _DAY = 86_400.0
 _MAX_WAIT = 31 * _DAY  # monthly quotas; more is a time stamp or a mistake
@@ -156,15 +157,15 @@ def _spoken_wait(steps: str) -> float | None:
     return _plausible(sum(float(part["n"]) * _UNITS[part.lastgroup or "s"] for part in parts))
 
 
-def header_cost(headers: Mapping[str, str], name: str | None) -> int | None:
-    """Return the nano-dollars that a gateway reports in the header ``name``, or None.
+def bill(dollars: Json) -> int | None:
+    """Return the nano-dollars of a bill of as many dollars; None if no call can cost that.
 
     Example:
-        >>> header_cost({"x-litellm-response-cost": "0.000415"}, "x-litellm-response-cost")
-        415000
+        >>> bill("0.000415"), bill(None)
+        (415000, None)
     """
-    dollars = None if name is None else _number(headers.get(name.lower()))
-    return None if dollars is None else nanos(dollars)
+    amount = _number(str(dollars))
+    return None if amount is None or amount > usd(int(MOST)) else nanos(amount)
 
 
 def should_retry(headers: Mapping[str, str]) -> bool | None:

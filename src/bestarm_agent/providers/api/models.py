@@ -16,7 +16,7 @@ from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.domain.values import Json, Request, canonical, digest
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.providers.api.endpoints import Vendor, find_endpoints
-from bestarm_agent.providers.api.headers import header_cost
+from bestarm_agent.providers.api.headers import bill
 from bestarm_agent.providers.api.options import ApiOptions
 from bestarm_agent.providers.api.protocol import (
     IMAGE_TOKENS,
@@ -24,6 +24,7 @@ from bestarm_agent.providers.api.protocol import (
     USUAL,
     ApiAnswer,
     Wire,
+    as_text,
     attachments,
     charged_usage,
     max_output_tokens,
@@ -82,6 +83,7 @@ class ApiModels(Provider[ApiOptions]):
         self._models: dict[str, ApiModel] = {}
         self._longest: Counter[str] = Counter()  # longest answers that exceeded their limit
         self._excess = Counter[tuple[str, bool]]()  # above bounds of prompts, by attachments
+        self._fees = Counter[str]()  # nano-dollars by which bills exceeded the bounds of costs
         self._untemplated: set[str] = set()  # models whose server has no chat template for them
         self._unpriced = ""  # why the proxy's prices are not known
 
@@ -124,8 +126,7 @@ class ApiModels(Provider[ApiOptions]):
         known = self._model(request.model)
         self._encode(known, request)
         usage = self._max_usage(known, request)
-        cost = self._max_cost(known, request, usage)
-        return Spend(calls=1, tokens=usage.total, usd_nanos=cost)
+        return Spend(0, 1, usage.total, self._max_cost(known, request, usage))
 
     def _model(self, name: str) -> ApiModel:
         """Return a model by the options, the catalogue and the table of prices."""
@@ -265,10 +266,14 @@ class ApiModels(Provider[ApiOptions]):
         usage: Usage,
         headers: Mapping[str, str],
     ) -> int | None:
-        # From what was billed to what is estimated: the gateway's own sum, the price of the counted
+        # From what was billed to what is estimated: the server's own sum, the price of the counted
         # tokens, and for uncounted ones the price of the bound.
-        billed = header_cost(headers, self.options.cost_header)
+        stated = bill(headers.get((self.options.cost_header or "").lower()))
+        billed = answer.billed if stated is None else stated
         if billed is not None:
+            # As with tokens: later calls are reserved with what this one cost above its bound.
+            bound = self._max_cost(known, request, self._max_usage(known, request))
+            self._fees[request.model] += max(0, billed - bound)
             return billed
         if known.price is None:
             return None
@@ -291,6 +296,5 @@ class ApiModels(Provider[ApiOptions]):
     def _max_cost(self, known: ApiModel, request: Request, usage: Usage) -> int:
         if known.price is None:
             return 0
-        tier = request.params.get("service_tier")
-        stated_tier = tier if isinstance(tier, str) else None
-        return known.price.bound(usage.input, usage.output, tier=stated_tier)
+        tier = as_text(request.params.get("service_tier"))
+        return known.price.bound(usage.input, usage.output, tier=tier) + self._fees[request.model]

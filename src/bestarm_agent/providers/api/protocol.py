@@ -23,6 +23,7 @@ from bestarm_agent.domain.values import (
 )
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.api.endings import Ending
+from bestarm_agent.providers.api.headers import bill
 from bestarm_agent.providers.catalog_entry import PROMPT, ModelFacts
 
 # Sampling parameters that some API has: against misspellings. Others are sent, too.
@@ -163,6 +164,7 @@ class ApiAnswer:
     logprobs: tuple[Position, ...] | None = None
     tool_calls: tuple[dict[str, Json], ...] = ()
     reasoning: str = ""  # what the model thought, in a field of its own
+    billed: int | None = None  # nano-dollars that the server says it bills
 
 
 class MalformedError(Exception):
@@ -255,6 +257,26 @@ def openai_usage(usage: Mapping[str, Json], prefix: tuple[str, str]) -> Counts:
         Usage(prompt, cached, written, output, min(reasoning, output)),
         contradict=not is_sum or prompt != sent or reasoning > counted,
     )
+
+
+def body_cost(usage: Mapping[str, Json]) -> int | None:
+    """Return the nano-dollars that a server says it bills for a call, or None.
+
+    They come as dollars, in a number or a text (OpenRouter, Vercel; DeepInfra estimates them), as
+    an object with their total (Perplexity), or as xAI's ticks, 10^10 a dollar. What the vendor
+    bills the user's own key there (``is_byok``) comes on top. A bill of nothing is none: servers
+    write 0, too, where they know no price.
+
+    Example:
+        >>> body_cost({"cost": 0.0003}), body_cost({"cost": {"total_cost": 0.006}})
+        (300000, 6000000)
+    """
+    stated, ticks = usage.get("cost", usage.get("estimated_cost")), usage.get("cost_in_usd_ticks")
+    dollars = as_object(stated).get("total_cost", stated)
+    total = bill(dollars if as_count(ticks) is None else float(str(ticks)) / 1e10)
+    of_vendor = as_object(usage.get("cost_details")).get("upstream_inference_cost")
+    beside = bill(of_vendor) if usage.get("is_byok") is True else 0
+    return None if total is None or beside is None else total + beside or None
 
 
 def positions(tokens: object) -> tuple[Position, ...] | None:

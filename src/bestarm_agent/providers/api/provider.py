@@ -34,6 +34,7 @@ from bestarm_agent.providers.api.protocol import (
     PromptCounts,
     as_object,
     as_text,
+    body_cost,
     max_output_tokens,
     notices,
     objects_in,
@@ -53,6 +54,7 @@ _CUT_PROMPT = (
     "counts fewer tokens than its long prompts have: it probably cuts them off without a word; "
     "raise its context (Ollama: OLLAMA_CONTEXT_LENGTH, llama.cpp: --ctx-size)"
 )
+_OTHER_PRICE = "bills more than twice, or less than half, of what its price says; correct `price`"
 _GOOD = range(200, 300)  # statuses
 
 
@@ -91,7 +93,7 @@ class ApiProvider(ApiModels):
         # These are shared, not copied: a server that is started again at another port must not have
         # to learn once more what it refuses and by how much it exceeds its limits.
         other.facts, other.not_taken = self.facts, self.not_taken
-        other._longest, other._excess = self._longest, self._excess
+        other._longest, other._excess, other._fees = self._longest, self._excess, self._fees
         other._untemplated = self._untemplated
         return other
 
@@ -151,12 +153,14 @@ class ApiProvider(ApiModels):
             path = wire.path.replace("{model}", request.model)
             send, url = server.connection.send, server.endpoint.url_of(path)
             refused = partial(self._refused, known, request, body)
-            words = known.facts.finish or {}
             answer, headers, seconds = await self._ask(
                 request.model,
                 server,
                 lambda: send("POST", url, _written(body), wire.headers),
-                lambda body: wire.decode(body, words),
+                lambda body: replace(
+                    wire.decode(body, known.facts.finish or {}),
+                    billed=body_cost(as_object(body.get("usage"))),
+                ),
                 refused,
             )
             finish = answer.end.finish
@@ -172,13 +176,17 @@ class ApiProvider(ApiModels):
         allowed = replace(bound, output=max_output_tokens(request, known.facts))
         counts = self._prompt_counts.setdefault(request.model, PromptCounts())
         # An upper bound that was charged in place of counts says nothing about the server's
-        # context.
-        is_cut = usage == answer.counts.usage and counts.shows_cut(request, usage.input)
+        # context, and nothing about its prices.
+        is_counted = usage == answer.counts.usage
+        is_cut = is_counted and counts.shows_cut(request, usage.input)
+        cost = self._cost(known, request, answer, usage, headers)
+        priced = known.price.cost(usage, tier=answer.tier) if known.price else cost or 0
+        is_other = is_counted and not priced <= 2 * (cost or priced) <= 4 * priced
         return Reply(
             text=answer.text,
             finish=finish,
             usage=usage,
-            usd_nanos=self._cost(known, request, answer, usage, headers),
+            usd_nanos=cost,
             seconds=seconds,
             model=answer.model,
             request_id=request_id and without_traces(request_id, server.endpoint.secrets),
@@ -191,6 +199,7 @@ class ApiProvider(ApiModels):
                 *notices(request, answer, allowed, usage, also),
                 *shutdown_notice(headers),
                 *([_CUT_PROMPT] if is_cut else []),
+                *([_OTHER_PRICE] if is_other else []),
             ),
         )
 
@@ -219,8 +228,7 @@ class ApiProvider(ApiModels):
         with self._open_pool().hold(b"") as server:
             url = server.endpoint.url_of(self.models_path)
             send = partial(server.connection.send, "GET", url)
-            names, _, _ = await self._ask("(list of models)", server, send, _model_names)
-        return names
+            return (await self._ask("(list of models)", server, send, _model_names))[0]
 
     def _check_keys(self) -> None:
         for endpoint in self._endpoints:
@@ -325,13 +333,5 @@ def _without_keys(answer: ApiAnswer, keys: tuple[str, ...]) -> ApiAnswer:
     logprobs = answer.logprobs if cleaned == answer.text else None  # their tokens would tell
     # Written as a text, so that a key is found in whatever field of a call it stands.
     calls = tuple(json.loads(without_traces(json.dumps(call), keys)) for call in answer.tool_calls)
-    return ApiAnswer(
-        answer.end,
-        cleaned,
-        answer.counts,
-        model,
-        tier or None,
-        logprobs,
-        tool_calls=calls,
-        reasoning=thoughts,
-    )
+    told = replace(answer, text=cleaned, model=model, tier=tier or None, reasoning=thoughts)
+    return replace(told, logprobs=logprobs, tool_calls=calls)
