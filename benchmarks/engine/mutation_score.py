@@ -40,7 +40,7 @@ SOURCE = ROOT / "src" / "bestarm_agent"
 # By room: its modules, and what tests them.
 ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "engine": (
-        "ledger call judging evaluate record",
+        "ledger call judging evaluate record earlier",
         (
             "tests/engine/calls",
             "tests/engine/limits",
@@ -51,18 +51,34 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
             "tests/engine/test_record.py",
         ),
     ),
+    "engine/results": (
+        "standing objectives from_log",
+        (
+            "tests/engine/results",
+            "tests/engine/run",
+            "tests/engine/test_crashes.py",
+            "tests/test_stopping.py",
+            "tests/cli/test_objectives.py",
+            "tests/cli/test_progress.py",
+        ),
+    ),
     "engine/setup": (
         "parts",
         ("tests/engine/setup", "tests/plugins/test_studies.py", "tests/test_study.py"),
     ),
     "store": (
-        "codec database run_state store",
+        "chunks codec database pair_columns run_state store",
         ("tests/store",),
     ),
     "stats": (
-        "betting non_inferiority paired_sequences",
+        "betting control new_examples non_inferiority paired_sequences",
         ("tests/stats", "tests/gate"),
     ),
+    "certification": (
+        "betting certificate mode pairs summary",
+        ("tests/certification",),
+    ),
+    "judges": ("choice", ("tests/judges",)),
     "selectors": ("answer", ("tests/selectors/test_answer.py",)),
     "report": (
         "caveats certificate differences limits markdown matrix page_data pair_sample"
@@ -216,19 +232,35 @@ class Mutant:
         line = (SOURCE / self.module).read_text().splitlines()[self.site.line - 1].strip()
         return f"{self.module}:{self.site.line} {self.site.change}: {line}"
 
-    def put_in_place(self) -> None:
-        """Give the functions of this process the changed code."""
+
+class Loaded:
+    """The functions of this process that can be changed, and the caches of all."""
+
+    def __init__(self) -> None:
+        self.functions: dict[Key, list[FunctionType]] = {}
+        self._caches: list[Any] = []
+        # The tests' conftest freezes what is loaded, and the collector names nothing that is
+        # frozen: mutants were never in place.
+        gc.unfreeze()
         for one in gc.get_objects():
-            if isinstance(one, FunctionType) and (code := self.changed.get(_key(one.__code__))):
+            if isinstance(one, FunctionType):
+                self.functions.setdefault(_key(one.__code__), []).append(one)
+            elif isinstance(one, _lru_cache_wrapper):
+                self._caches.append(one)
+        gc.freeze()
+
+    def put_in_place(self, mutant: Mutant) -> None:
+        """Give functions the changed code."""
+        for key, code in mutant.changed.items():
+            for one in self.functions[key]:
                 one.__code__ = code
-        _forget()
+        self.forget()
 
-
-def _forget() -> None:
-    """Empty the caches of functions, so that each test calls all that it rests on."""
-    for one in gc.get_objects():
-        if isinstance(one, _lru_cache_wrapper):
-            one.cache_clear()
+    def forget(self) -> None:
+        """Empty the caches of functions, so that each test calls all that it rests on."""
+        for one in [*self._caches, *gc.get_objects()]:
+            if isinstance(one, _lru_cache_wrapper):
+                one.cache_clear()
 
 
 def mutants(module: str, sample: int, seed: int) -> list[Mutant]:
@@ -257,6 +289,7 @@ class Scorer:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Score, in the place of running the tests."""
+        self._loaded = Loaded()
         seen = _in_fork(lambda: self._watch(session), float("inf"))
         if seen is None:
             pytest.exit("tests fail without any change; mend them first", returncode=1)
@@ -268,7 +301,9 @@ class Scorer:
                 callers = [i for i in order if calls[i] & one.changed.keys()]
                 limit = _SECONDS + _SLOWER * sum(seconds[i] for i in callers)
                 items = [session.items[i] for i in callers]
-                survived = _in_fork(partial(_try, session, one, items), limit) is not None
+                if items and not one.changed.keys() <= self._loaded.functions.keys():
+                    pytest.exit(f"{one}: the function is not found", returncode=1)
+                survived = _in_fork(partial(self._try, session, one, items), limit) is not None
                 noticed += not survived
                 if survived:
                     print(f"  survived {one}{'' if items else ' (never called)'}", flush=True)
@@ -288,7 +323,7 @@ class Scorer:
         threading.settrace(note)
         for i, item in enumerate(session.items):
             calls.clear()
-            _forget()
+            self._loaded.forget()
             began = time.monotonic()
             sys.settrace(note)
             try:
@@ -300,12 +335,11 @@ class Scorer:
             seen.append((time.monotonic() - began, set(calls)))
         return pickle.dumps(tuple(zip(*seen, strict=True)))
 
-
-def _try(session: pytest.Session, one: Mutant, items: Sequence[pytest.Item]) -> bytes:
-    one.put_in_place()
-    for i, item in enumerate(items):
-        _run(session, item, items[i + 1 : i + 2])
-    return b""
+    def _try(self, session: pytest.Session, one: Mutant, items: Sequence[pytest.Item]) -> bytes:
+        self._loaded.put_in_place(one)
+        for i, item in enumerate(items):
+            _run(session, item, items[i + 1 : i + 2])
+        return b""
 
 
 def _run(session: pytest.Session, item: pytest.Item, then: Sequence[pytest.Item]) -> None:
