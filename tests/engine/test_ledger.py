@@ -71,6 +71,14 @@ def test_room_is_how_often_an_amount_fits(
     assert room == 64 or ledger.reserve(amount) is None
 
 
+def test_what_is_reserved_leaves_less_room() -> None:
+    ledger = Ledger(Budget(tokens=100), Spend(tokens=10))
+    held = reserved(ledger, Spend(tokens=50))
+    assert ledger.room_for(Spend(tokens=20), 64) == 2
+    ledger.settle(held, Spend(tokens=5))
+    assert ledger.room_for(Spend(tokens=20), 64) == 4
+
+
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 60), st.booleans()), max_size=60))
 def test_the_cap_holds_and_the_books_reconcile(steps: list[tuple[int, int, bool]]) -> None:
     cap = 200

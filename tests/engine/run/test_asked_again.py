@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from bestarm_agent.domain.events import Asked, Told
+from bestarm_agent.domain.events import Asked, BudgetSet, Event, Stopped, Told
+from bestarm_agent.domain.spend import Budget
+from bestarm_agent.engine import earlier
+from bestarm_agent.engine.earlier import EarlierOrder, earlier_order
 from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.rules.racing import Uniform
+from bestarm_agent.selectors.types import Problem
+from bestarm_agent.store.codec import line_of
+from bestarm_agent.store.store import Store
 from bestarm_agent.study import Study
 from tests.support.api_studies import KEYS
 from tests.support.fake_api import FakeApi
 from tests.support.fake_api.answers import add
 from tests.support.fake_api.calls import Call, chance
+from tests.support.store_runs import AT, asked, grid, started, told
 from tests.support.studies import events_of, study_file
 
 MODELS = {"alpha": 0.62, "beta": 0.8, "gamma": 0.7}
@@ -52,29 +63,29 @@ def write(folder: Path, url: str, **more: Any) -> Path:  # noqa: ANN401
     return study_file(folder, {"sums": sums}, **study)
 
 
-def course(path: Path) -> list[tuple[int, ...]]:
-    """Return the asks and outcomes of the latest run in their order."""
-    course = list[tuple[int, ...]]()
-    for event in events_of(path):
-        if isinstance(event, Asked):
-            course.append((event.seq, event.candidate, event.example))
-        elif isinstance(event, Told):
-            course.append((event.seq,))
-    return course
+def course(path: Path) -> list[int]:
+    """Return the asks of the latest run (their numbers), and its outcomes (~ of them), in order."""
+    pairs = (event for event in events_of(path) if isinstance(event, Asked | Told))
+    return [event.seq if isinstance(event, Asked) else ~event.seq for event in pairs]
 
 
-async def run_twice(folder: Path, seed: int, **more: Any) -> tuple[Standing, Standing, int]:  # noqa: ANN401
-    """Run a study against a server, then again; return both, and the calls of the second."""
+async def run_twice(
+    folder: Path,
+    seed: int,
+    **more: Any,  # noqa: ANN401
+) -> tuple[list[Standing], list[list[int]], int]:
+    """Run a study, then again; return both standings and courses, and the calls of the second."""
     n = iter(range(10_000))
     async with FakeApi(answer=answer(seed), key=KEYS["OPENAI_API_KEY"]) as api:
         api.latency = lambda _call: 0.03 * chance(seed, "wait", next(n)) ** 3
         path = write(folder, api.openai_url, **more)
-        standings = []
+        standings, courses = [], []
         for _ in range(2):
             before = len(api.received)
             async with Study.open(path) as study:
                 standings.append(await study.run())
-        return standings[0], standings[1], len(api.received) - before
+            courses.append(await asyncio.to_thread(course, path))
+        return standings, courses, len(api.received) - before
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -83,6 +94,96 @@ def test_a_run_and_its_repetition_decide_alike(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEYS["OPENAI_API_KEY"])
     selector = {"name": "auto", "seed": seed}
-    first, again, n_calls = asyncio.run(run_twice(tmp_path, seed, selector=selector))
+    (first, again), courses, n_calls = asyncio.run(run_twice(tmp_path, seed, selector=selector))
     assert n_calls == 0
     assert again.decision == first.decision
+    assert courses[1] == courses[0]
+
+
+def rule() -> Pairs:
+    return Pairs(Uniform(Problem(4, 10)))
+
+
+def begun_as(*offered: list[bool]) -> list[Asked]:
+    """Return the asks of a run whose rule was offered these candidates, one ask after another."""
+    pairs, asks = rule(), list[Asked]()
+    for mask in offered:
+        [ask] = pairs.ask(allowed=np.array(mask))
+        excluded = tuple((i, i) for i, is_offered in enumerate(mask) if not is_offered)
+        asks.append(Asked(ask.seq, *ask.pair, ask.reason, excluded))
+    return asks
+
+
+def order_of(*events: Event) -> EarlierOrder:
+    return EarlierOrder(map(line_of, events))
+
+
+def test_asks_and_outcomes_come_as_they_came_before() -> None:
+    everybody, one_only = [True] * 4, [False, False, True, False]
+    first, second = begun_as(everybody, one_only)
+    order, pairs = order_of(first, second, told(1), told(0)), rule()
+    for was, offered in ((first, everybody), (second, one_only)):
+        assert order.turn([(0, True)]) is None, "an ask is next"
+        followed = order.ask(pairs, None, None)
+        assert followed is not None
+        assert [ask.pair for ask in followed[0]] == [(was.candidate, was.example)]
+        assert followed[1].tolist() == offered
+    assert order.ask(pairs, None, None) is None, "an outcome is next"
+    assert order.turn([(0, True)]) is None, "and not this one"
+    assert order.turn([(0, True), (1, True)]) == 1
+    assert order.turn([(0, True)]) == 0
+    assert (order.next, len(order)) == (None, 0)
+    assert order.ask(pairs, None, None) is None
+
+
+def test_an_ask_waits_until_its_candidate_may_be_asked() -> None:
+    [was] = begun_as([True] * 4)
+    order, its = order_of(was), np.arange(4) == was.candidate
+    for allowed, busy in ((~its, None), (None, its), (its, its), (~its, ~its)):
+        assert order.ask(rule(), allowed, busy) is None
+    assert order.next == was
+    assert order.ask(rule(), its, ~its) is not None
+
+
+def test_another_ask_than_before_ends_the_order() -> None:
+    [was] = begun_as([True] * 4)
+    pairs, other = rule(), replace(was, example=(was.example + 1) % 10)
+    order = order_of(other, told(0))
+    followed = order.ask(pairs, None, None)
+    assert followed is not None
+    assert [ask.pair for ask in followed[0]] == [(was.candidate, was.example)]
+    assert not order
+
+
+def test_a_reply_that_is_bought_ends_the_order() -> None:
+    order = order_of(told(1), told(0))
+    assert order.turn([(0, True), (1, False)]) == 0
+    assert not order
+
+
+async def test_the_longest_run_that_began_alike_is_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, begun = Store.in_memory(), [started(), *grid(2, 10), BudgetSet(Budget(calls=9))]
+    dearer = [*begun[:-1], BudgetSet(Budget(calls=10))]
+    later = replace(started(), at="2026-11-22T09:30:15.250000Z")
+
+    async def stored(n: int, events: list[Event]) -> None:
+        async with await store.create(events[0].name) as log:  # type: ignore[union-attr]
+            pairs = (event for i in range(n) for event in (asked(i), told(i)))
+            for event in (*events, *pairs, Stopped(AT, "budget", 1.5)):
+                log.append(event)
+            await log.flush()
+
+    assert not await earlier_order(store, begun)
+    await stored(0, begun)
+    assert not await earlier_order(store, begun), "nobody answered"
+    await stored(1, begun)
+    await stored(3, [later, *begun[1:]])
+    await stored(2, begun)
+    await stored(4, dearer)
+    await stored(5, [started("other"), *begun[1:]])
+    expected = [line_of(event) for i in range(3) for event in (asked(i), told(i))]
+    assert [*await earlier_order(store, begun)] == expected
+    monkeypatch.setattr(earlier, "_MOST_EVENTS", len(begun) + 6)  # of three answers: one more
+    assert [*await earlier_order(store, begun)] == expected[:4]
