@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bestarm_agent.domain.events import Asked, BudgetSet, Event, Stopped, Told
+from bestarm_agent.domain.events import Asked, BudgetSet, Event, Started, Stopped, Told
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.engine import earlier
 from bestarm_agent.engine.earlier import EarlierOrder, earlier_order
@@ -164,27 +164,28 @@ def test_a_reply_that_is_bought_ends_the_order() -> None:
 async def test_the_longest_run_that_began_alike_is_followed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store, begun = Store.in_memory(), [started(), *grid(2, 10), BudgetSet(Budget(calls=9))]
+    store, begin, begun = Store.in_memory(), started(), [*grid(2, 10), BudgetSet(Budget(calls=9))]
     dearer = [*begun[:-1], BudgetSet(Budget(calls=10))]
-    later = replace(started(), at="2026-11-22T09:30:15.250000Z")
+    later = replace(begin, at="2026-11-22T09:30:15.250000Z")
 
-    async def stored(n: int, events: list[Event], *others: Event) -> None:
-        async with await store.create(events[0].name) as log:  # type: ignore[union-attr]
+    async def stored(n: int, first: Started, events: list[Event], *others: Event) -> None:
+        async with await store.create(first.name) as log:
             pairs = (event for i in range(n) for event in (asked(i), told(i)))
-            for event in (*events, *pairs, *others, Stopped(AT, "budget", 1.5)):
+            for event in (first, *events, *pairs, *others, Stopped(AT, "budget", 1.5)):
                 log.append(event)
             await log.flush()
 
-    assert not await earlier_order(store, begun)
-    await stored(0, begun, asked(0))
-    assert not await earlier_order(store, begun), "nobody answered"
-    await stored(1, begun)
-    assert [line[0] for line in await earlier_order(store, begun)] == ["asked", "told"]
-    await stored(3, [later, *begun[1:]])
-    await stored(2, begun)
-    await stored(4, dearer)
-    await stored(5, [started("other"), *begun[1:]])
+    assert not await earlier_order(store, begin, begun)
+    await stored(0, begin, begun, asked(0))
+    assert not await earlier_order(store, begin, begun), "nobody answered"
+    await stored(1, begin, begun)
+    assert [line[0] for line in await earlier_order(store, begin, begun)] == ["asked", "told"]
+    await stored(3, later, begun)
+    await stored(2, begin, begun)
+    await stored(4, begin, dearer)
+    await stored(5, started("other"), begun)
+    await stored(6, replace(begin, version="0.2"), begun)
     expected = [line_of(event) for i in range(3) for event in (asked(i), told(i))]
-    assert [*await earlier_order(store, begun)] == expected
-    monkeypatch.setattr(earlier, "_MOST_EVENTS", len(begun) + 5)  # of two answers
-    assert [*await earlier_order(store, begun)] == expected[:4]
+    assert [*await earlier_order(store, begin, begun)] == expected
+    monkeypatch.setattr(earlier, "_MOST_EVENTS", len(begun) + 6)  # of two answers
+    assert [*await earlier_order(store, begin, begun)] == expected[:4]
