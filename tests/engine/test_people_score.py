@@ -157,6 +157,21 @@ def test_a_table_can_be_read_twice(tmp_path: Path, capsys: Capsys) -> None:
     assert asyncio.run(play()) == (BLOCK, BLOCK)
 
 
+def test_labels_of_some_answers_of_an_example_are_no_labelled_example(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    path = study(tmp_path)
+    invoke(capsys, "select", "-c", path, "-q", folder=tmp_path)
+
+    async def play() -> str:
+        async with Archive(store_of(path)).labelling() as labelling:
+            first, *_ = await labelling.rows(1)
+            await labelling.put_rows([{**first, "score": "right"}])
+            return (await labelling.stand()).said[0]
+
+    assert asyncio.run(play()) == "No example has all its answers labelled yet."
+
+
 def test_the_cap_counts(tmp_path: Path, capsys: Capsys) -> None:
     path = study(tmp_path, budget={"answers": 12})
     done = invoke(capsys, "select", "-c", path, "-q", "--json", folder=tmp_path)

@@ -30,7 +30,7 @@ from bestarm_agent.certification.pairs import (
 from bestarm_agent.certification.summary import certificate_result, e_value
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.datasets import read_examples
-from bestarm_agent.config.file_errors import Positions, options_at
+from bestarm_agent.config.file_errors import options_at
 from bestarm_agent.config.goal_specs import CertifySpec
 from bestarm_agent.config.input_specs import DatasetSpec
 from bestarm_agent.config.labels import load_labels
@@ -206,10 +206,11 @@ def set_up(
         ConfigError: a label or a judge is missing or wrong, or there are too few examples.
     """
     config = study.config
-    with options_at(partial(study.positions.describe, "scorer")):
+    place = study.positions.describe
+    with options_at(partial(place, "scorer")):
         trusted = create_judge(config.scorer.name, config.scorer.options, catalog)
         people = _scores_of_people(config, study.base_dir) if spec.people else {}
-    with options_at(partial(_judge_position, study.positions)):
+    with options_at(lambda *path: place("certify", "judge", *(path or ("name",)))):
         autoevaluator = create_judge(spec.judge.name, spec.judge.options, catalog)
         check_examples(autoevaluator, examples)
     labelled = _labelled(spec, examples, study.base_dir, trusted)
@@ -222,10 +223,6 @@ def set_up(
     check_examples(trusted, chosen.values())
     floor = config.limits.failed_score
     return plan, AuditedJudge(autoevaluator, trusted, chosen, floor=floor, people=people)
-
-
-def _judge_position(positions: Positions, *path: str | int) -> str:
-    return positions.describe("certify", "judge", *(path or ("name",)))
 
 
 def trial_order(

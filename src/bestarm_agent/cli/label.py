@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 
 import click
 
 from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.output import print_json, say
-from bestarm_agent.cli.stores import find_run
+from bestarm_agent.cli.stores import find_run, store_option
 from bestarm_agent.config.datasets import load_rows
 from bestarm_agent.config.settings import more_budget
 from bestarm_agent.engine.results.labelling import contenders_of, read_plan
@@ -45,19 +47,17 @@ def label(
     where, run = find_run(given.run, given.store)
     if complete:
         run = _complete(given, where, run, contenders, top)
-    run_id, stand = asyncio.run(_begun(where, run, contenders, top, raters))
-    if filled is not None:
-        rows = [row.values for row in load_rows(filled, "table of labels")]
-        stand = asyncio.run(_take(where, run_id, rows))
-    elif out is not None or count is not None:
+    rows = None if filled is None else [row.values for row in load_rows(filled, "table of labels")]
+    run_id, stand = asyncio.run(_begun(where, run, contenders, top, raters, rows))
+    if filled is None and (out is not None or count is not None):
         if out is None:
             raise ConfigError("--next is for a table; name it: --out todo.csv")
         n = asyncio.run(_write(where, run_id, count or _MOST_ROWS, out))
-        then = f"`bestarm-agent label {run_id} --in {out}`"
+        then = f"`bestarm-agent label {run_id} --in {quote(str(out))}{store_option(where)}`"
         say(f"written: {out}, {n} answers; fill in `score`, then {then}")
         return
     # the page changed the labels, so what they say is read again when it is closed
-    elif not given.as_json:
+    if filled is None and not given.as_json:
         with suppress(KeyboardInterrupt):
             asyncio.run(_serve(where, run_id, port))
         stand = asyncio.run(_begun(where, run_id, (), top, raters))[1]
@@ -99,34 +99,29 @@ def _complete(
 
 
 async def _begun(
-    where: StorePlace, run: str, contenders: Sequence[str], top: int, raters: int
+    where: StorePlace,
+    run: str,
+    contenders: Sequence[str],
+    top: int,
+    raters: int,
+    rows: Sequence[Mapping[str, object]] | None = None,
 ) -> tuple[str, ByPeople]:
     async with Archive(where).labelling(run, contenders, top=top, raters=raters) as labelling:
+        if rows is not None:
+            await labelling.put_rows(rows)
         return labelling.texts.run_id, await labelling.stand()
-
-
-async def _take(where: StorePlace, run: str, rows: Sequence[Mapping[str, object]]) -> ByPeople:
-    async with Archive(where).labelling(run) as labelling:
-        await labelling.put_rows(rows)
-        return await labelling.stand()
 
 
 async def _write(where: StorePlace, run: str, count: int, out: Path) -> int:
     async with Archive(where).labelling(run) as labelling:
-        rows = await labelling.rows(count)
+        if not (rows := await labelling.rows(count)):
+            raise ConfigError(f"no answer is left to label. {(await labelling.stand()).said[0]}")
     with whole_file(out, "table") as stream:
-        lines = [list(rows[0]) if rows else [], *(map(harmless, row.values()) for row in rows)]
+        lines = [list(rows[0]), *(map(harmless, row.values()) for row in rows)]
         # with a byte order mark, without which Excel takes UTF-8 for the code page of the system
-        text = _Lines()
-        csv.writer(text).writerows(lines)
-        stream.write("".join(text).encode("utf-8-sig"))
+        csv.writer(text := io.StringIO(newline="")).writerows(lines)
+        stream.write(text.getvalue().encode("utf-8-sig"))
     return len(rows)
-
-
-class _Lines(list[str]):
-    """Lines that a writer of CSV appends."""
-
-    write = list[str].append
 
 
 async def _serve(where: StorePlace, run_id: str, port: int) -> None:

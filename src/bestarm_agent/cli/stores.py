@@ -58,12 +58,7 @@ def find_run(run: str | None, store: str | None) -> tuple[str | Path, str]:
 
 def runnable(standing: Standing, where: StorePlace, study: Path | None = None) -> Standing:
     """Return it with commands that run from this folder: they name the study and the store."""
-    usual: str | Path | None = None
-    with suppress(ConfigError):
-        usual = default_store(None)
-    is_found = usual is not None and Path(usual).resolve() == Path(str(where)).resolve()
-    # the address of a server may hold a password
-    place = "" if is_found or "://" in str(where) else f" --store {quote(str(where))}"
+    place = store_option(where)
     named = "" if study in (None, Path(STUDY_FILE)) else f" {quote(str(study))}"
 
     def reach(decision: Decision | None) -> Decision | None:
@@ -76,6 +71,18 @@ def runnable(standing: Standing, where: StorePlace, study: Path | None = None) -
 
     by_people = reach(standing.decision_by_people)
     return replace(standing, _decision=reach(standing.decision), decision_by_people=by_people)
+
+
+def store_option(where: StorePlace) -> str:
+    """Return what a command says to find a store from this folder; empty where it does by itself.
+
+    Also empty for the address of a server, which may hold a password.
+    """
+    usual: str | Path | None = None
+    with suppress(ConfigError):
+        usual = default_store(None)
+    is_found = usual is not None and Path(usual).resolve() == Path(str(where)).resolve()
+    return "" if is_found or "://" in str(where) else f" --store {quote(str(where))}"
 
 
 def _study_names() -> set[str]:

@@ -66,12 +66,9 @@ def read_examples(spec: DatasetSpec, base_dir: Path) -> tuple[Example, ...]:
         source = shown_path(path)
         rows = load_rows(path, format=spec.format, wanted=wanted, base_dir=base_dir, drop=spec.drop)
     if spec.drop:
-        rows = (FileRow(row.position, _less(row.values, spec.drop)) for row in rows)
+        less: Callable[[Any, Sequence[str]], Any] = without_fields  # bytes are no JSON
+        rows = (FileRow(row.position, less(row.values, spec.drop)) for row in rows)
     return examples_of(islice(rows, spec.limit), spec, source)
-
-
-def _less(values: Any, names: Sequence[str]) -> Any:  # noqa: ANN401 - bytes are no JSON
-    return without_fields(values, names)
 
 
 def examples_of(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tuple[Example, ...]:
@@ -267,6 +264,11 @@ def read_separated(path: Path, delimiter: Literal[",", "\t"]) -> Iterator[FileRo
 def _table(path: Path, delimiter: str) -> Iterator[FileRow]:
     records = _records(path, delimiter)
     _, header = next(records, (1, []))
+    # Excel writes semicolons where a comma is the decimal sign. One column whose name holds another
+    # separator is no table.
+    if len(header) == 1 and (other := next((mark for mark in ";\t|" if mark in header[0]), None)):
+        records = _records(path, other)
+        _, header = next(records)
     names = _header(header, path)
     for line, record in records:
         position = f"line {line}"
@@ -303,11 +305,6 @@ def _header(record: list[str], path: Path) -> list[str]:
     for name in names:
         if name and names.count(name) > 1:
             raise ConfigError(f"{shown_path(path)}, line 1: two columns are called `{name}`")
-    if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
-        raise ConfigError(
-            f"{shown_path(path)}, line 1: the only column is `{names[0]}`; separate columns by "
-            "commas in CSV, by tabs in TSV"
-        )
     return names
 
 

@@ -8,15 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from bestarm_agent.config.datasets import load_rows
 from bestarm_agent.config.file_errors import parse_row
 from bestarm_agent.config.files import shown_path
 from bestarm_agent.domain.values import digest
 from bestarm_agent.errors import ConfigError
+
+_WORDS = dict.fromkeys(("right", "r", "true", "yes"), 1.0)
+_WORDS |= dict.fromkeys(("wrong", "w", "false", "no"), 0.0) | {"same": 0.5}
+
+
+def read_score(given: object) -> float:
+    """Return a score as people and spreadsheets write it: "right", "80 %", 0.8 or "0,8".
+
+    Raises ValueError.
+    """
+    text = str(given).strip().lower()
+    number = text.replace(",", ".").removesuffix("%")
+    try:
+        return _WORDS[text] if text in _WORDS else float(number) / (100 if text[-1:] == "%" else 1)
+    except ValueError:
+        raise ValueError("must be 0 to 1, a percentage, right, wrong or same") from None
 
 
 class Label(BaseModel):
@@ -25,7 +41,7 @@ class Label(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, coerce_numbers_to_str=True)
 
     example: str = Field(min_length=1)
-    score: float = Field(ge=0, le=1)
+    score: Annotated[float, BeforeValidator(read_score), Field(ge=0, le=1)]
     candidate: str | None = None
     answer: str | None = None
     answer_digest: str | None = None

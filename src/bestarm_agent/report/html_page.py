@@ -23,7 +23,7 @@ from markupsafe import Markup, escape
 from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.spend import NANOS_PER_USD
 from bestarm_agent.domain.text import cost_text, duration, money, percent, points, safe
-from bestarm_agent.domain.values import Json, PromptTemplate, Vote
+from bestarm_agent.domain.values import Json, Vote
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
 from bestarm_agent.engine.results.from_log import CALLS, FailureLine, failures_of
@@ -556,14 +556,10 @@ def render_report(
         details=details,
         slices=slices_of(standing, details.state) if details and result is None else [],
         differing=[] if details is None else list(differences(details)),
-        prompts=_prompts(standing),
+        # in the order of their best candidates
+        prompts=list(dict.fromkeys(row.candidate.prompt for row in standing.rows)),
         departures=departures(standing, details.state) if details else {},
     )
-
-
-def _label(text: str) -> Markup:
-    """Write a label that may break after its slashes."""
-    return escape(safe(text)).replace("/", Markup("/<wbr>"))
 
 
 @cache
@@ -591,11 +587,6 @@ def _seed(config: Json) -> Json:
     return selector.get("seed") if isinstance(selector, dict) else None
 
 
-def _prompts(standing: Standing) -> list[PromptTemplate]:
-    """Return the prompts in the order of their best candidates."""
-    return list(dict.fromkeys(row.candidate.prompt for row in standing.rows))
-
-
 @cache
 def _page() -> Template:
     """Compile the page's template, once per process."""
@@ -610,7 +601,8 @@ def _page() -> Template:
     environment.filters.update(
         ending=ending,
         safe_text=safe,
-        label=_label,
+        # may break after its slashes
+        label=lambda text: escape(safe(text)).replace("/", Markup("/<wbr>")),
         cost=cost_text,
         duration=duration,
         estimate=estimate,
@@ -620,7 +612,7 @@ def _page() -> Template:
         points=_points,
         price=price_text,
         seconds=seconds_text,
-        sentence=_sentence,
+        sentence=lambda text: text[:1].upper() + text[1:],
     )
     environment.globals.update(
         points_text=points,
@@ -640,10 +632,6 @@ def _page() -> Template:
         shown_levels=_SHOWN_LEVELS,
     )
     return environment.from_string(_asset("page.html.j2"))
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _points(value: float, width: float = 1.0) -> str:

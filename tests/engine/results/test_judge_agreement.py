@@ -173,6 +173,33 @@ def test_labels_that_a_judge_cannot_score_are_refused(
 
 
 @pytest.mark.parametrize(
+    ("given", "score"),
+    [
+        ("right", 1.0),
+        (" Wrong ", 0.0),
+        ("TRUE", 1.0),
+        ("no", 0.0),
+        ("80 %", 0.8),
+        ("62,5%", 0.625),
+        ("0,5", 0.5),
+        (True, 1.0),
+    ],
+)
+def test_scores_are_read_as_people_and_spreadsheets_write_them(
+    tmp_path: Path, given: object, score: float
+) -> None:
+    write_lines(tmp_path / "gold.jsonl", [{"example": "e0", "score": given, "candidate": "a"}])
+    assert load_labels(tmp_path / "gold.jsonl")[0].score == score
+
+
+@pytest.mark.parametrize("given", ["4", "★★★", "👍", "-", "n/a", "NaN", "-1", "1,000.5", "%", [1]])
+def test_what_may_mean_several_scores_is_refused(tmp_path: Path, given: object) -> None:
+    write_lines(tmp_path / "gold.jsonl", [{"example": "e0", "score": given, "candidate": "a"}])
+    with pytest.raises(ConfigError, match=r"gold\.jsonl, line 1: `score`"):
+        load_labels(tmp_path / "gold.jsonl")
+
+
+@pytest.mark.parametrize(
     ("row", "message"),
     [
         ({"example": "e0", "score": 0, "candidate": "a"}, "this answer has another score already"),

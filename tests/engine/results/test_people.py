@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -207,18 +209,56 @@ def test_a_table_is_written_filled_in_and_read(
     assert all(label.place is not None for label in labels)
 
 
-def test_a_score_that_is_none_names_its_row(store: Path, tmp_path: Path) -> None:
-    table = tmp_path / "done.csv"
-    table.write_text("place,answer_digest,score\n0,abc,maybe\n")
-
-    async def play() -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"score": "maybe"}, "row 3: `score`: must be 0 to 1, a percentage, right, wrong or same"),
+        ({"score": 5}, "row 3: `score` must be at most 1, got"),
+        ({"place": "inf"}, "row 3: `place` must be a whole number"),
+        ({"place": 10_000}, "place 10000 has no answer"),
+        ({"place": None}, "place -1 has no answer"),
+        ({"answer_digest": "1.23E+15"}, r"place \d+ has no answer 1.23E\+15; keep the columns"),
+        ({"answer_digest": None}, "row 3: a label needs"),
+        ({"again": "wrong"}, "row 4: this answer has another score; keep one of them"),
+        ({"rater": "x", "again": "right"}, ""),
+    ],
+)
+def test_a_table_counts_as_a_whole_or_not_at_all(
+    store: Path, change: dict[str, Any], message: str
+) -> None:
+    async def play() -> int:
         async with Archive(store).labelling() as labelling:
-            await labelling.put_rows([{"place": 0, "answer_digest": "abc", "score": "maybe"}])
-        with pytest.raises(ConfigError, match="no row has a score; fill in the column `score`"):
-            await labelling.put_rows([{"candidate": "a", "example": "e1"}])
+            with pytest.raises(ConfigError, match="no row has a score; fill in the column `score`"):
+                await labelling.put_rows([{"candidate": "a", "example": "e1", "score": math.nan}])
+            rows = [{**row, "score": "right"} for row in await labelling.rows(2)][:3]
+            rows[2] |= {"rater": math.nan, **change}
+            rows += [{**rows[2], "score": again} for again in [change.get("again")] if again]
+            return await labelling.put_rows(rows)
 
-    with pytest.raises(ConfigError, match="row 1: a score is 0 to 1, right, wrong or same"):
+    if not message:
+        assert asyncio.run(play()) == 2
+        return
+    with pytest.raises(ConfigError, match=message):
         asyncio.run(play())
+    assert not list(store.parent.glob("*.labels.jsonl"))
+
+
+def test_equal_labels_of_all_examples_are_a_tie(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "to do.csv"
+    done = invoke(capsys, "label", "--store", store, "--next", "60", "--out", table)
+    assert f"--in '{table}' --store {store}`" in done.out.replace("\n", " ")
+    first, *lines = table.read_text(encoding="utf-8-sig").splitlines()
+    table.write_text("\n".join([first, *(f"{line}1" for line in lines)]))
+    done = invoke(capsys, "label", "--store", store, "--in", table, "--json").json
+    people = done["decision_by_people"]
+    assert (people["take"], set(people["as_good"])) == ("a", {"b", "c"})
+    assert (people["undecided"], people["proved"], people["next"]) == ([], False, None)
+    assert "By your labels: no difference between a, " in people["said"][0]
+    assert not any("To a proof" in line for line in people["said"])
+    none = invoke(capsys, "label", "--store", store, "--next", "3", "--out", table)
+    assert (none.code, "no answer is left to label" in none.err) == (2, True)
 
 
 def test_those_who_take_part_answer_all_examples_before_the_first_label(

@@ -255,7 +255,9 @@ class SearchedRate(TokenBucket):
     def send(self, hold: Hold, now: float) -> None:
         """Count a call that is sent now, and number it."""
         super().send(hold, now)
-        hold.number = self._refusals.sent(is_lowered=self._is_lowered(now))
+        # whether the rate is clearly lower than before the last cut
+        is_lowered = now - self._since < _LOWERED * self._seconds_to_return()
+        hold.number = self._refusals.sent(is_lowered=is_lowered)
         self.places.sent(hold)
 
     def wait(self, need: float, now: float) -> float:
@@ -337,10 +339,6 @@ class SearchedRate(TokenBucket):
         # hardly a call is under way at once, no server is full: it counts calls by time.
         is_full = self._plateau * self._answer_seconds >= _FULL
         self._empty_at = now + self._answer_seconds if is_full else -math.inf
-
-    def _is_lowered(self, now: float) -> bool:
-        """Return whether the rate is clearly lower than before the last cut."""
-        return now - self._since < _LOWERED * self._seconds_to_return()
 
     def _seconds_to_return(self) -> float:
         """Return K of equation (1)."""

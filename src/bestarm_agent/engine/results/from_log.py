@@ -101,6 +101,7 @@ def build_standing(
         rows, margin, separated = tuple(map(unscored, rows)), None, False
     graded = bool(np.any((pairs.table.score > 0) & (pairs.table.score < 1)))
     scorer = state.started.config.get("scorer")
+    named_scorer = scorer.get("name") if isinstance(scorer, Mapping) else scorer
     named_row = next((row for row in rows if row.index == named), None)
     standing = Standing(
         name=state.name,
@@ -132,7 +133,7 @@ def build_standing(
         new_examples=None if on_new is None else on_new[0],
         seeks_best=pairs.rule.seeks_best,
         scored_by=state.started.scored_by,
-        suspect=fault_of(sign_counts(state, named_row), _scorer_name(scorer)),
+        suspect=fault_of(sign_counts(state, named_row), str(named_scorer or "the scorer")),
         scorer_trusted=isinstance(scorer, Mapping) and bool(scorer.get("trusted")),
         n_independent=pairs.answer.on_new.n_independent,
         unit=unit,
@@ -166,11 +167,6 @@ def _lead(
         return named, separated, None
     # before a score, one that has no rival is not shown to be good for anything either
     return named, separated, pairs.margin() if has_score else 1.0
-
-
-def _scorer_name(scorer: object) -> str:
-    name = scorer.get("name") if isinstance(scorer, Mapping) else scorer
-    return str(name or "the scorer")
 
 
 def sign_counts(state: RunState, leader: Row | None) -> list[SignCount]:

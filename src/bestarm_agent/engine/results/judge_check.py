@@ -77,13 +77,8 @@ def _whose(label: Label) -> tuple[str, str | None, str | None]:
 
 def _line(label: Label) -> bytes:
     # a reader takes empty text for none, so an empty answer goes by its digest
-    of = {"answer": label.answer} if label.answer else {"answer_digest": label.answer_digest}
-    extra = {name: value for name in ("rater", "place", "tie") if (value := getattr(label, name))}
-    # place 0 is a place, which the test above takes for none
-    if label.place is not None:
-        extra["place"] = label.place
-    record = {"example": label.example, "score": label.score, **of, **extra}
-    return (json.dumps(record) + "\n").encode()
+    other = {"answer_digest" if label.answer else "answer"}
+    return (json.dumps(label.model_dump(exclude_defaults=True, exclude=other)) + "\n").encode()
 
 
 MEANINGS = {

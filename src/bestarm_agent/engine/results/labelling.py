@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from bestarm_agent.config.file_errors import parse_row
 from bestarm_agent.config.goal_specs import SelectorSpec
 from bestarm_agent.config.labels import Label, answer_digest
 from bestarm_agent.domain.text import safe
@@ -46,7 +47,8 @@ from bestarm_agent.store.store import StorePlace
 MOST_CONTENDERS = 6
 _FEWEST = 3  # candidates, where the judge rules all others out
 _Given: TypeAlias = dict[int, dict[str, dict[str, float]]]  # score by place, answer and rater
-_WORDS = {"right": 1.0, "r": 1.0, "wrong": 0.0, "w": 0.0, "same": 0.5}
+_FILLED = ("place", "answer_digest", "score", "rater")  # columns that are read
+_BLANK = ("", "nan", "none")  # as tables write that there is nothing
 _ALL_EVENTS = 2**53  # more than a log holds: nothing was learned from labels before it
 _SCORED = (State.DONE, State.FAILED)
 _AHEAD = 20  # places whose answers are read at a time
@@ -450,38 +452,35 @@ class Labelling:
         Raises:
             ConfigError: a row is about no answer of this run, or its score is none.
         """
-        filled: dict[tuple[int, str], dict[str, tuple[float, bool]]] = defaultdict(dict)
+        filled: dict[tuple[int, str], dict[str, Label]] = defaultdict(dict)
         for number, row in enumerate(rows, start=1):
-            if (entry := str(row.get("score") or "").strip().lower()) in ("", "nan"):
-                if row.get("score") not in (0, 0.0):
-                    continue
-                entry = "0"
-            try:
-                score = _WORDS[entry] if entry in _WORDS else float(entry)
-                place, digest = int(float(str(row["place"]))), str(row["answer_digest"])
-            except (KeyError, ValueError):
-                score, place, digest = -1.0, -1, ""
-            if not 0.0 <= score <= 1.0 or not 0 <= place < len(self._answers.order) or not digest:
-                raise ConfigError(
-                    f"row {number}: a score is 0 to 1, right, wrong or same, got {entry!r}; keep "
-                    f"the columns place and answer_digest as they came"
-                )
-            filled[place, str(row.get("rater") or "")][digest] = score, entry == "same"
+            texts = {name: str(row.get(name, "")).strip() for name in _FILLED}
+            values: dict[str, Json] = {n: t for n, t in texts.items() if t.lower() not in _BLANK}
+            if "score" not in values:
+                continue
+            values |= {"example": "-", "tie": texts["score"].lower() == "same"}
+            label = parse_row(Label, values, f"row {number}")
+            of_place = filled[-1 if label.place is None else label.place, label.rater or ""]
+            if of_place.setdefault(str(label.answer_digest), label) != label:
+                raise ConfigError(f"row {number}: this answer has another score; keep one of them")
         if not filled:
             raise ConfigError("no row has a score; fill in the column `score`")
-        stand = await self.stand()
-        for (place, rater), scores in sorted(filled.items()):
-            await self.question(place, stand)  # reads them; one who left since may be among them
-            texts = {
-                answer_digest(text): text for text in self._answers.read[place] if text is not None
-            }
-            if unknown := set(scores) - set(texts):
+        stand, chosen = await self.stand(), list[dict[str, float | None]]()
+        # All are looked up before the first is stored: a table counts as a whole, or not at all.
+        for (place, _), labels in sorted(filled.items()):
+            read: Sequence[str | None] = ()
+            if 0 <= place < len(self._answers.order):
+                await self.question(place, stand)  # reads them; one who left may be among them
+                read = self._answers.read[place]
+            known = {answer_digest(text): text for text in read if text is not None}
+            if unknown := set(labels) - set(known):
                 raise ConfigError(
-                    f"place {place} has no answer {min(unknown)}; is it another run's?"
+                    f"place {place} has no answer {min(unknown)}; keep the columns place and "
+                    f"answer_digest as they came, of this run's table"
                 )
-            chosen: dict[str, float | None] = {texts[key]: scores[key][0] for key in scores}
-            is_tie = all(tie for _, tie in scores.values())
-            await self.put(place, chosen, rater, tie=is_tie)
+            chosen.append({known[key]: label.score for key, label in labels.items()})
+        for ((place, rater), labels), scores in zip(sorted(filled.items()), chosen, strict=True):
+            await self.put(place, scores, rater, tie=all(label.tie for label in labels.values()))
         return len(filled)
 
 

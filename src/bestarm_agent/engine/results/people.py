@@ -42,6 +42,13 @@ class ByPeople:
         return len(self.raced.alive) == 1
 
     @property
+    def equal(self) -> tuple[str, ...]:
+        """Those whose labels are worth as much as the best's, once all examples are labelled."""
+        raced, mine = self.raced, self.raced.means[self.raced.leader][0]
+        others = [row for row in raced.alive if row != raced.leader and raced.means[row][0] >= mine]
+        return tuple(self.contenders[row] for row in others if raced.n == self.of > self.later == 0)
+
+    @property
     def said(self) -> tuple[str, ...]:
         """The sentences that say it."""
         of_these = f"of these {len(self.contenders)}"
@@ -49,8 +56,12 @@ class ByPeople:
         name, labelled = safe(self.take), f"{counted(self.n, 'example')} labelled"
         judges = f"By the judge: {safe(first)}. " if self.by_judge else ""
         if not (self.n and self.has_begun):
-            return (f"{judges}Nobody has labelled an answer yet.",)
-        if self.proved:
+            some = "No example has all its answers labelled" if self.has_begun else ""
+            return (f"{judges}{some or 'Nobody has labelled an answer'} yet.",)
+        if self.equal:
+            names = ", ".join(map(safe, (self.take, *self.equal)))
+            result = f"no difference between {names}; {labelled}"
+        elif self.proved:
             sure = percent(self.confidence)
             result = f"{name} is the best {of_these} (proved at {sure}, {labelled})"
         else:
@@ -65,7 +76,7 @@ class ByPeople:
             lines.append(
                 f"All answers so far are scored; `{self._command('resume')}` collects more."
             )
-        elif not self.proved and self.raced.more is not None:
+        elif not self.proved and self.raced.more:
             n_left = self.of - self.raced.n
             about = "" if self.raced.more >= n_left else f"about {self.raced.more}, "
             lines.append(
@@ -98,11 +109,12 @@ class ByPeople:
     def decision(self) -> Decision:
         """The statement as a decision, of the contenders alone."""
         raced, names = self.raced, self.contenders
+        at_top = (self.take, *self.equal)
         return Decision(
             take=self.take if self.n and self.has_begun else None,
-            as_good=(),
+            as_good=self.equal,
             cheaper=None,
-            undecided=tuple(names[row] for row in raced.alive if row != raced.leader),
+            undecided=tuple(n for row in raced.alive if (n := names[row]) not in at_top),
             worse=tuple(names[row] for row in range(len(names)) if row not in raced.alive),
             unmeasured=(),
             chance=raced.chance,
@@ -117,7 +129,7 @@ class ByPeople:
 
     @property
     def _next(self) -> Next | None:
-        if self.proved:
+        if self.proved or self.equal:
             return None
         if self.is_waiting:
             return Next("collect more answers", self._command("resume"))
@@ -151,6 +163,7 @@ def with_people(standing: Standing, stand: ByPeople) -> Standing:
         return replace(standing, decision_by_people=stand.decision)
     decision = stand.decision
     groups = dict.fromkeys(decision.undecided, Status.UNDECIDED)
+    groups |= dict.fromkeys(decision.as_good, Status.EQUAL)
     groups |= dict.fromkeys(decision.worse, Status.WORSE) | {stand.take: Status.TAKE}
     ends = zip(stand.raced.means, stand.raced.ruled_out, strict=True)
     means = dict(zip(stand.contenders, ends, strict=True))
@@ -163,7 +176,7 @@ def with_people(standing: Standing, stand: ByPeople) -> Standing:
         changed = replace(row, n=n, total=mean * n, estimate=mean, lower=lower, upper=upper)
         return replace(changed, status=groups[row.candidate.label], problem=None, is_barred=False)
 
-    order = [Status.TAKE, Status.UNDECIDED, Status.WORSE]
+    order = [Status.TAKE, Status.EQUAL, Status.UNDECIDED, Status.WORSE]
 
     def rank(row: Row) -> tuple[int, float]:
         return order.index(row.status) if row.status in order else 9, -(row.estimate or 0)

@@ -118,7 +118,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     seconds = duration(wait_text) if _number(wait_text) is None else _number(wait_text)
     date = _http_date(wait_text) if seconds is None else None
     if date is not None:
-        seconds = max(0.0, (date - _now(headers)).total_seconds())
+        # the time that the server sends, if it does: a wrong local clock does no harm then
+        now = _http_date(headers.get("date", "")) or datetime.now(UTC)
+        seconds = max(0.0, (date - now).total_seconds())
     return seconds if seconds is not None and seconds <= _MAX_WAIT else None
 
 
@@ -182,11 +184,6 @@ def shutdown_notice(headers: Mapping[str, str]) -> Iterator[str]:
     """
     if (date := _http_date(headers.get("sunset", ""))) is not None:
         yield f"is to be shut down on {date.date()}, as its server says"
-
-
-def _now(headers: Mapping[str, str]) -> datetime:
-    """Return the time that the server sends, if it does: a wrong local clock does no harm then."""
-    return _http_date(headers.get("date", "")) or datetime.now(UTC)
 
 
 def _http_date(text: str) -> datetime | None:

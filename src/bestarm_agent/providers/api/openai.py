@@ -125,7 +125,8 @@ def _answer(
 ) -> ApiAnswer:
     """Put an answer together; ``choice`` holds the reason to stop, and what failed if it did."""
     # what a gateway tells about the server behind it: OpenRouter beside the reason, LiteLLM apart
-    gateway = [as_object(place.get("provider_specific_fields")) for place in _with_message(choice)]
+    sides = (choice, as_object(choice.get("message")))
+    gateway = [as_object(side.get("provider_specific_fields")) for side in sides]
     places = (*gateway, choice)
     errors = [place.get("error") for place in (*places, body)]
     end = ending(
@@ -147,10 +148,6 @@ def _answer(
         tool_calls=tuple(tool_calls),
         reasoning=thoughts,
     )
-
-
-def _with_message(choice: Mapping[str, Json]) -> tuple[Mapping[str, Json], ...]:
-    return choice, as_object(choice.get("message"))
 
 
 def _encode_completion(request: Request, facts: ModelFacts, limit: int) -> dict[str, Json]:

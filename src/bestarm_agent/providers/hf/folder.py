@@ -71,7 +71,7 @@ class ModelFolder:
     @cached_property
     def n_parameters(self) -> int:
         """Numbers in all weight files; raises ConfigError if a file is missing or truncated."""
-        return sum(self._count_parameters(name) for name in self._weight_files())
+        return sum(n for name in self._weight_files() for _, n in self._tensors(name))
 
     @cached_property
     def dtype(self) -> str:
@@ -142,9 +142,6 @@ class ModelFolder:
                 "`model.save_pretrained(folder)`"
             )
         raise ConfigError(f"{self.subject} holds no model.safetensors; {_AGAIN}")
-
-    def _count_parameters(self, name: str) -> int:
-        return sum(n for _, n in self._tensors(name))
 
     def _stored_dtype(self) -> str:
         kinds = (kind for name in self._weight_files() for kind, _ in self._tensors(name))
