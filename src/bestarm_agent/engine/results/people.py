@@ -44,9 +44,9 @@ class ByPeople:
     @property
     def equal(self) -> tuple[str, ...]:
         """Those whose labels are worth as much as the best's, once all examples are labelled."""
-        raced, mine = self.raced, self.raced.means[self.raced.leader][0]
-        others = [row for row in raced.alive if row != raced.leader and raced.means[row][0] >= mine]
-        return tuple(self.contenders[row] for row in others if raced.n == self.of > self.later == 0)
+        raced, least = self.raced, self.raced.means[self.raced.leader][0] - 1e-9
+        near = [row for row in raced.alive if row != raced.leader and raced.means[row][0] >= least]
+        return tuple(self.contenders[row] for row in near if raced.n == self.of > self.later == 0)
 
     @property
     def said(self) -> tuple[str, ...]:
