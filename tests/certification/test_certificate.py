@@ -137,6 +137,7 @@ def test_a_good_autoevaluator_saves_labels() -> None:
     [
         (80, 80, None, None, 80),  # a label is worth more than a guess
         (80, 60, None, None, 60),
+        (80, 60, 100, None, 60),  # more may be used than there are
         (80, 80, 40, None, 40),  # beside one unlabelled example each
         (400, 400, None, 3, 100),  # three others for each, used without their labels
     ],

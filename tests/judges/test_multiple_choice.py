@@ -7,6 +7,7 @@ import pytest
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.values import Example
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.judges.choice import chosen_letter
 from bestarm_agent.judges.registry import check_examples, create_judge
 
 Judged = Callable[..., float | str]
@@ -170,3 +171,10 @@ def test_what_is_rejected_by_its_letter_is_not_chosen_by_its_text(judged: Judged
     listed = ["Lyon", "Paris", "Nice"]
     said = "A is wrong because Lyon is smaller."
     assert judged("multiple-choice", said, "A", inputs={"options": listed}) == UNPARSABLE
+
+
+def test_what_is_left_is_chosen_only_where_it_is_one_option() -> None:
+    options = dict(zip("ABCD", CITIES, strict=True))
+    assert chosen_letter("A, C and D are wrong.", options) == "B"
+    assert chosen_letter("A is wrong.", options) is None
+    assert chosen_letter("All are fine.", options) is None

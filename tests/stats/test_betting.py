@@ -197,6 +197,8 @@ def test_the_sizes_and_shares_of_bets() -> None:
     assert sizes[-1] == 1.0
     assert max(b / a for a, b in pairwise(sizes)) <= 2.0
     assert shares == pytest.approx([0.38 / 3, 0.38 / 3, 0.38 / 3, 0.22, 0.4])
+    assert early_bets(60, 0.05).shares == pytest.approx([0.3, 0.3, 0.4])  # few bets have more
+    assert early_bets(1, 0.05).shares == pytest.approx([0.6, 0.4])
     sizes, shares = pair_bets(500, 0.025)  # in proportion to the sizes
     assert sizes == bet_grid(500, 0.025).sizes
     assert shares == pytest.approx(np.array(sizes) / sum(sizes))

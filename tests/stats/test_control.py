@@ -102,6 +102,25 @@ def test_what_is_taken_is_as_by_hand() -> None:
     assert second == pytest.approx([slope * end for end in ends], rel=1e-5)
 
 
+def test_a_row_is_placed_by_its_scores_after_four_and_half_as_many_again() -> None:
+    """What is taken from the places 4 and 5, and from 6 on, is predicted by four and six scores."""
+    rng = np.random.default_rng(6)
+    factors = Factors(np.zeros(20), rng.normal(0.0, 2.0, (20, 2)))
+    seen, scores = rng.permutation(20)[:8], np.array([1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0])
+    taken = Controls(factors).next(0, seen, scores, scores)[0]
+    product, square = 0.25, 0.5  # of the slope
+    for place, score in enumerate(scores.tolist()):
+        n_fitted = 0 if place < 4 else 4 if place < 6 else 6
+        position = factors.locate(seen[:n_fitted], scores[:n_fitted])
+        expected = factors.predict(position).astype(float)
+        off = expected[seen[place]] - np.delete(expected, seen[:place]).mean()
+        slope = min(1.0, max(0.0, product / square)) * place / (place + 20)
+        assert taken[place] == pytest.approx(slope * off, abs=1e-4)
+        product += (score - (scores[:place].sum() + 0.5) / (place + 1)) * off
+        square += off**2
+    assert np.abs(taken[4:]).min() > 0.002
+
+
 def test_blocks_change_nothing_and_ends_hold_what_is_taken() -> None:
     rng = np.random.default_rng(5)
     values, factors = world(rng, 200)

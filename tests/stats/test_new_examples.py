@@ -51,6 +51,26 @@ def test_the_bets_on_new_examples_do_not_know_how_many_are_left() -> None:
     assert pairs.lag_on_new(1, 0, 0.05) == 1.0, "it never led"
 
 
+def test_a_bound_on_new_examples_is_the_least_gap_that_is_refuted() -> None:
+    pairs, step = PairedSequences(2, 40, alpha=0.05), 2.0**-11
+    in_step(pairs, np.array([np.full(30, 0.9), np.full(30, 0.5)]))
+
+    def highest(gap: float) -> float:  # of the wealth against "the first is so much better"
+        mean, squares, wealth, best = (1 - gap) / 2, 0.0, np.ones(2), 1.0
+        for n in range(30):  # y = -.4 each time, of which the bets see (1 + y) / 2
+            stake = math.sqrt(4 * math.log(20) / 40 / ((squares + 10 * 0.15) / (n + 10)))
+            wealth *= 1 + np.minimum(np.array([1, 3]) * stake * mean**0.5, 0.98) * (0.3 / mean - 1)
+            squares += 0.4**2
+            best = max(best, 0.85 * wealth[0] + 0.15 * wealth[1])
+        return best
+
+    gap = pairs.shortfall_on_new(1, 0, 0.05)
+    assert 0.4 < gap < 0.8
+    assert highest(gap) >= 20 > highest(gap - step)
+    assert pairs.shortfall_on_new(0, 1, 0.05) == 0.0
+    assert pairs.beaten_on_new(0, 0.05).tolist() == [False, True]
+
+
 def test_all_examples_seen_are_certain_for_themselves_and_little_for_new_ones() -> None:
     scores = drawn(np.random.default_rng(1), (0.7, 0.65), 60)
     pairs = PairedSequences(2, 60, alpha=0.05)
@@ -69,6 +89,17 @@ def test_a_lead_by_hand() -> None:
     near, far = (norm.pdf(0.25, 0, math.hypot(se, spread)) for spread in (0.1, 0.3))
     below = [norm.cdf(0.25 / se / math.hypot(1, se / spread)) for spread in (0.1, 0.3)]
     assert found.chance == pytest.approx((near * below[0] + far * below[1]) / (near + far))
+    weight = 0.01 / (0.01 + found.differing / 4)  # of the lead, beside a spread of .1
+    deviation = math.sqrt(weight * found.differing / 4)
+    assert found.most(0.9) == pytest.approx(weight * 0.25 + 1.281552 * deviation)
+    within = found.chance_within(0.05)  # behind
+    below = [
+        norm.cdf(
+            (0.25 * spread**2 / (spread**2 + se**2) + 0.05) / (se / math.hypot(1, se / spread))
+        )
+        for spread in (0.1, 0.3)
+    ]
+    assert within == pytest.approx((near * below[0] + far * below[1]) / (near + far), abs=1e-6)
     hidden = lead_of(np.array([0.0, -1.0]), np.array([1.0, 1.0]))  # two voids
     assert (hidden.mean, hidden.n) == (0.25, 2)
     assert lead_of(np.empty(0), np.empty(0)).chance == 0.5
@@ -77,6 +108,27 @@ def test_a_lead_by_hand() -> None:
     assert apart.mean == pytest.approx(0.4)
     assert apart.n == 50
     assert apart.differing == pytest.approx((50 * (0.09 / 2 + 0.25) + 1.5) / 60)
+    assert by_means((0.5, 1), (0.5, 1)).differing == pytest.approx((0.25 + 0.25 + 1.5) / 11)
+
+
+def test_one_example_says_as_much_as_one_does() -> None:
+    lead = Lead(1.0, 1, 0.25)  # its variance is .25
+    weight = 0.01 / (0.01 + 0.25)
+    assert lead.most(0.9) == pytest.approx(weight + 1.281552 * math.sqrt(weight * 0.25))
+    near, far = (norm.pdf(1.0, 0, math.sqrt(0.25 + spread**2)) for spread in (0.1, 0.3))
+    below = [norm.cdf(spread / math.sqrt(0.25 * (0.25 + spread**2))) for spread in (0.1, 0.3)]
+    chance = (near * below[0] + far * below[1]) / (near + far)
+    assert lead.chance == pytest.approx(chance, abs=1e-6)
+
+
+def test_the_spread_of_candidates_by_hand() -> None:
+    """Of leads of .03, .06 and .09 over 100 each, of which a tenth differs; nine are too few."""
+    leads = Leads.by_sums(
+        np.array([3.0, 6.0, 9.0, 9.0]), np.array([9.5, 9.5, 9.5, 9.0]), np.array([100] * 3 + [9])
+    )
+    assert leads.differing[:3] == pytest.approx([0.1] * 3)
+    variance = 2 * (0.0045 / 3 - 0.1 / 100 / 2)  # of 0, .03, .06 and .09, less that of noise
+    assert leads.spread == pytest.approx(math.sqrt((3 * variance + 0.05**2) / 4))
 
 
 def test_sixty_candidates_far_behind_are_no_chance_together() -> None:
@@ -135,6 +187,9 @@ def test_the_examples_needed_undo_the_resolution() -> None:
     for n in (50, 300, 5000):
         assert examples_needed(resolution(0.2, n, 0.04), 0.2, 0.04) == pytest.approx(n, abs=1)
     assert resolution(0.9, 1, 0.04) == 1.0
+    for difference in (0.0, -0.1, 1e-200, math.nan):
+        with pytest.raises(ValueError, match="no number of examples shows a difference"):
+            examples_needed(difference, 0.2, 0.04)
 
 
 @pytest.mark.slow
@@ -264,6 +319,18 @@ def test_a_forecast_by_hand() -> None:
     assert alone is not None
     assert alone > 200
     assert examples_to_prove([near, far], 0.025) == alone, "the least probable lead counts"
+
+    weight = 0.01 / (0.01 + 0.15 / 200)
+
+    def shown(n: int) -> float:  # the probability that n examples show a nearer one
+        new, least = n - 200, math.sqrt(2 * math.log(40) * 0.15 / n)
+        expected = (200 * 0.06 + new * weight * 0.06) / n
+        error = math.sqrt(new**2 * weight * 0.15 / 200 + new * 0.15) / n
+        return float(norm.cdf((expected - least) / error))
+
+    needed = examples_to_prove([Lead(0.06, 200, 0.15)], 0.025)
+    assert needed is not None
+    assert shown(needed) >= 0.8 > shown(needed - 1)
 
 
 @pytest.mark.coverage

@@ -97,7 +97,7 @@ class Trial:
         # early waits here, and rounds enter the test in the order of the plan, each once it is
         # whole. Fast (often short, often right) answers therefore never enter before slow ones.
         self._told[place] = losses
-        while self._rounds < len(self._plan.labelled) and self._is_told(self._rounds):
+        while self._is_told(self._rounds):
             self._push(self._screen, self._rounds)
             self._rounds += 1
 

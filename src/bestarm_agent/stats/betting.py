@@ -346,7 +346,6 @@ class LowerBound:
     )
 
     def __init__(self, alpha: float, bets: Bets, size: int | None = None) -> None:
-        _check_level(alpha)
         self.lower = 0.0
         self.total = 0.0
         self._alpha = alpha

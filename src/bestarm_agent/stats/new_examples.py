@@ -99,7 +99,7 @@ class Leads:
     def by_sums(cls, total: FloatArray, squares: FloatArray, n: IntArray) -> Self:
         """Return the leads by (k,) sums, and sums of squares, of ``n`` (k,) differences."""
         differing = (squares + _PRIOR_WEIGHT * USUAL_DIFFERING) / (n + _PRIOR_WEIGHT)
-        leads = cls(total / np.maximum(n, 1), n, np.minimum(1.0, differing))
+        leads = cls(total / np.maximum(n, 1), n, differing)
         return replace(leads, spread=leads._own_spread())
 
     def _own_spread(self) -> float:
@@ -129,7 +129,7 @@ class Leads:
         # kind of lead serves both cases.
         fewest = np.where(seen, np.minimum(n, own_n), 0)
         its = np.where(seen, mean, 0.0)
-        variance = own_mean * (1.0 - own_mean) * fewest / max(own_n, 1) if own_n else 0.0
+        variance = own_mean * (1.0 - own_mean) * fewest / own_n if own_n else 0.0
         variance = variance + its * (1.0 - its) * fewest / np.maximum(n, 1)
         lead = np.where(seen, (own_mean if own_n else 0.0) - its, 0.0)
         return cls.by_sums(lead * fewest, fewest * variance, fewest)

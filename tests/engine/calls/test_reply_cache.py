@@ -179,6 +179,25 @@ async def test_a_reply_that_could_not_be_bought_can_be_claimed_by_others() -> No
     assert await scene.store.claim_reply(call.key)
 
 
+async def test_a_call_that_is_not_sent_gives_its_claim_back() -> None:
+    scene = Scene()
+    call = scene.call()
+    scene.replies.claim(call)
+    assert not await scene.store.claim_reply(call.key)
+    call.let_go()
+    assert await scene.store.claim_reply(call.key)
+
+
+def test_a_model_that_refuses_whatever_is_left_out_is_not_asked_for_ever() -> None:
+    scene = Scene()
+    names = frozenset({"temperature"})
+    refused = ProviderError("no", kind=FailureKind.BAD_REQUEST, refused=names)
+    scene.provider.answer = lambda *_: refused
+    with pytest.raises(ProviderError, match="no"):
+        scene.obtain(scene.call())
+    assert len(scene.provider.sent) == 1 + 3, "again for its one parameter, and two for the limit"
+
+
 @pytest.mark.parametrize("elsewhere", [False, True])
 async def test_that_a_reply_is_waited_for_is_said(elsewhere: bool) -> None:
     scene = Scene()

@@ -306,12 +306,12 @@ def test_one_odd_refusal_ends_no_healthy_run(in_flight: int, kind: FailureKind) 
     assert scene.loop.ledger.spent.usd_nanos == 19 * 60, "a refusal costs nothing"
 
 
-def test_a_refusal_that_passes_costs_one_more_request() -> None:
-    error = failing(FailureKind.AUTHENTICATION, fatal=True)
-    actor = Actor("p", lambda one, n: error if one.example == "e10" and not n else scored(1.0))
+def test_each_refusal_that_passes_costs_one_more_request() -> None:
+    error, refused = failing(FailureKind.AUTHENTICATION, fatal=True), ("e5", "e10")
+    actor = Actor("p", lambda one, n: error if one.example in refused and not n else scored(1.0))
     scene = runs.Scene({"a": actor}, n_examples=20, in_flight=1)
     assert scene.run() is End.EXHAUSTED
-    assert len(actor.sent) == 21
+    assert len(actor.sent) == 22
     assert not [outcome for outcome in scene.outcomes() if outcome.failure]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,12 @@ LOST = Outcome(failure=Failure(FailureKind.REFUSED, Blame.CANDIDATE, "no"), seco
         # every fifth is slow: while it is under way the candidate does not look fast
         (SECONDS, "<= 2", lambda seq: told(seq, 1.0) if seq % 5 else None, True, False, False),
         (SECONDS, "<= 2", lambda seq: told(seq, 1.0 if seq % 5 else 9.0), False, False, True),
+        # a call that was not made took no time, and says nothing of it
+        (
+            *(SECONDS, "<= 2"),
+            lambda seq: told(seq, 2.5) if seq % 4 else Told(seq, replace(LOST, seconds=0.0), None),
+            *(False, False, False),
+        ),
         # the time-out bounds what is under way, but for a call that took longer than any may
         (SECONDS, "<= 2", lambda seq: told(seq, 1.0) if seq < 149 else None, True, True, False),
         (SECONDS, "<= 2", lambda seq: told(seq, 1.0 if seq < 149 else 11.0), True, False, False),

@@ -98,6 +98,13 @@ def test_once_an_answer_is_good_enough_nobody_dearer_is_asked() -> None:
     assert found.worth.sum() <= 2  # it, and the leading one that it is compared with
 
 
+def test_nobody_is_named_without_an_answer() -> None:
+    selector = make_selector("uniform", Problem(2, 50, stop_when_separated=False))
+    tell_all(selector, [[], [1] * 20])
+    found = ruled(spec("cheapest-within-epsilon", epsilon=0.2), selector, [0.1, 0.2])
+    assert (found.answer, found.established) == (1, False)
+
+
 # whole runs
 
 USD = (0.0002, 0.0008, 0.002, 0.008, 0.004, 0.03)

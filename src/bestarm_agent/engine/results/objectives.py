@@ -283,7 +283,7 @@ def _cheapest_at_least(
     As long as none is, those are asked that cost no more than the cheapest that probably does: once
     it is shown to, a dearer one could not be named any more.
     """
-    means, kept = np.nan_to_num(estimates.mean, nan=-1.0), finding.kept & ~selector.answer.barred
+    means, kept = estimates.mean, finding.kept & ~selector.answer.barred
     answer, worth = None, ~finding.broken & ~selector.answer.barred
     if kept.any():
         answer = _cheapest_of(kept, prices, means)
