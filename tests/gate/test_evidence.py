@@ -1,11 +1,21 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
 
-from bestarm_agent.stats.non_inferiority import Comparison, Conclusion, Question, when_proved
+from bestarm_agent.stats.betting import Wealth
+from bestarm_agent.stats.non_inferiority import (
+    AimedWealth,
+    Comparison,
+    Conclusion,
+    Question,
+    kelly_bet,
+    when_proved,
+)
 from tests.support.gate_worlds import World, question_of, simulate, wrong
 from tests.support.rates import RateCheck
 
@@ -111,6 +121,43 @@ def test_an_equal_challenger_passes_soon_and_a_worse_one_is_caught() -> None:
     assert not np.isfinite(caught.passed).any()
 
 
+@pytest.mark.parametrize("on_new", [False, True])
+def test_the_wealth_by_hand(on_new: bool) -> None:
+    """By the formulas (4) to (9), the best bet of (9) looked for by trying."""
+    differences, bar, gap = [0.0, -1.0, 1.0, 0.5, 0.0, -0.5, 1.0, 1.0], -0.05, 0.05
+    question = Question(gap, False, 0.05, 1, 40, on_new=on_new)
+
+    def best(c: float, e: float, q: float) -> float:
+        up, down = (q + e) / 2, (q - e) / 2
+
+        def loss(bet: float) -> float:
+            same = (1 - q) * math.log(1 - bet * c)
+            ends = up * math.log(1 + bet * (1 - c)) + down * math.log(1 - bet * (1 + c))
+            return -same - ends
+
+        most = 0.999 / (1 + c)
+        tried = minimize_scalar(loss, bounds=(0, most), method="bounded", options={"xatol": 1e-9})
+        return float(tried.x)
+
+    aimed, expected = 1.0, []
+    for t, difference in enumerate(differences):
+        total = sum(differences[:t])
+        c = bar if on_new else (40 * bar - total) / (40 - t)
+        e = c + (gap if on_new else gap * 40 / (40 - t))
+        squares = sum(one**2 for one in differences[:t])
+        q = max((20 * 0.08 + squares) / (20 + t), abs(e) + 20 * 0.01 / (20 + t))
+        aimed *= 1 + min(best(c, e, q), 0.98 / (1 + c)) * (difference - c)
+        expected.append(0.8 * aimed)
+    halves = (1 + np.array([differences])) / 2
+    grid = Wealth(1, (1 + bar) / 2, question.bets, None if on_new else 40).extend(halves)[0]
+    found = AimedWealth(1, bar, bar, question).extend(np.array([differences]))[0]
+    assert found == pytest.approx(np.array(expected) + 0.2 * grid, rel=1e-5)
+
+
+def test_no_mean_above_one_is_bet_on() -> None:
+    assert kelly_bet(0.9, 1.2, 0.5) == kelly_bet(0.9, 1.0, 0.5)
+
+
 @pytest.mark.parametrize("improve", [False, True])
 @pytest.mark.parametrize("on_new", [False, True])
 @pytest.mark.parametrize(("void", "margin"), [(0.0, MARGIN), (0.05, MARGIN), (0.0, 0.0)])
@@ -155,6 +202,21 @@ def test_the_interval_says_all_at_first_and_later_what_was_shown() -> None:
     worse = fed(question, [-1.0] * 60)
     assert worse.worse_after < 60
     assert worse.interval()[1] < -MARGIN
+
+
+def test_the_interval_never_leaves_open_what_was_shown() -> None:
+    """Its ends are found by halving, and rounded outwards: by up to .00012."""
+    margin, rng, found = 0.03, np.random.default_rng(18), []
+    for chance in np.linspace(0.0, 0.06, 12):
+        comparison = Comparison(Question(margin, False, 0.05, 1, 200))
+        while comparison.n < 190 and not comparison.is_decided:
+            difference = float(rng.choice([-1.0, 0.0, 1.0], p=[chance / 2, 1 - chance, chance / 2]))
+            comparison.push((max(difference, 0.0),) * 2, (max(-difference, 0.0),) * 2)
+        lower, upper = comparison.interval()
+        assert lower >= -margin or comparison.verdict is not Conclusion.PASSED
+        assert upper <= -margin or comparison.verdict is not Conclusion.FAILED
+        found.append(lower)
+    assert -margin in found, "some bounds would leave it open, and say the bar itself"
 
 
 def test_all_examples_say_all_of_themselves_and_not_of_new_ones() -> None:

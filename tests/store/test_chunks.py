@@ -134,6 +134,7 @@ def assert_alike(one: RunRecord, other: RunRecord) -> None:
         np.testing.assert_equal(*(getattr(each, name) for each in estimates))
     assert one.pairs.ranking() == other.pairs.ranking()
     assert one.pairs.next_choice() == other.pairs.next_choice()
+    assert one.pairs.answer.barred.tolist() == other.pairs.answer.barred.tolist()
 
 
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
