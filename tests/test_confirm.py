@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.domain.events import Asked
-from bestarm_agent.domain.spend import Budget, usd
+from bestarm_agent.domain.spend import Budget, sum_of, usd
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.decision import passed_caps
 from bestarm_agent.engine.results.standing import Standing
@@ -61,7 +61,9 @@ def test_the_winner_alone_answers_what_was_kept_back_and_the_cap_holds(tmp_path:
     assert standing.winner is not None
     assert standing.confirmation is not None
     assert [one.label for one in state.candidates] == [standing.winner.candidate.label]
-    assert standing.spent.answers + state.spend.answers == 150
+    assert standing.spent.answers == 150
+    assert sum_of(line.spend for line in standing.costs) == standing.spent
+    assert standing.costs[-1].spend == state.spend
     assert state.spend.answers == len(state.example_ids) == HELD
     assert standing.confirmation.n == HELD
     assert (standing.n_examples, standing.grid) == (80, 320)
@@ -85,7 +87,7 @@ def test_dollars_are_kept_back_for_the_winner_s_price(tmp_path: Path) -> None:
     assert standing.confirmation is not None
     assert standing.confirmation.label == "c3"
     assert standing.confirmation.n == standing.confirmation.held_back  # 20 calls at $.004
-    assert 0.2 < usd(standing.spent.usd_nanos + state.spend.usd_nanos) <= 0.3
+    assert 0.2 < usd(standing.spent.usd_nanos) <= 0.3
 
 
 def test_a_budget_too_small_leaves_half_to_choose_by(tmp_path: Path) -> None:
@@ -93,7 +95,7 @@ def test_a_budget_too_small_leaves_half_to_choose_by(tmp_path: Path) -> None:
     standing = run_all(path)
     state = second_run(path, standing.run_id)
     assert state is not None
-    assert (standing.spent.answers, state.spend.answers) == (15, 15)
+    assert (standing.spent.answers, state.spend.answers) == (30, 15)
     assert standing.confirmation is not None
     assert standing.confirmation.n < standing.confirmation.held_back
 

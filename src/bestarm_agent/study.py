@@ -547,7 +547,8 @@ class Archive:
         """
         from bestarm_agent.engine.results.compare import compare_candidates
 
-        one, two = await self.state(run), None if other is None else await self.state(other)
+        one = await self.state(run)
+        two = None if other is None or other == run else await self.state(other)
         if candidates is None:
             candidates = await self._best(run), await self._best(other or run)
         return compare_candidates(one, *candidates, confidence, two)

@@ -199,7 +199,9 @@ def test_a_runs_winner_as_the_baseline(tmp_path: Path, gate: Command) -> None:
 def test_files_for_ci(tmp_path: Path, gate: Command) -> None:
     study(tmp_path, [RIGHT, RIGHT, HALF])
     asked = ("--baseline", "c0", "--margin", "0.05", "--markdown", "s.md", "--junit", "j.xml")
-    assert gate(*asked).code == 5
+    done = gate(*asked)
+    assert (done.code, done.err.count("written: ")) == (5, 2)
+    assert "written: s.md\n" in done.err
     text = (tmp_path / "s.md").read_text(encoding="utf-8")
     assert text.startswith("### ❌ Gate recorded: worse by more than 5 points\n")
     assert "| c1 | ✅ not worse by more than 5 points |" in text

@@ -172,6 +172,14 @@ def test_labels_of_some_answers_of_an_example_are_no_labelled_example(
     assert asyncio.run(play()) == "No example has all its answers labelled yet."
 
 
+def test_fewer_examples_than_are_labelled_at_first_are_all(tmp_path: Path, capsys: Capsys) -> None:
+    path = study(tmp_path, dataset={"path": "rows.jsonl", "limit": 12})
+    planned = invoke(capsys, "plan", path, folder=tmp_path)
+    assert "By people's scores: 12 examples labelled name a likely best;" in planned.out
+    done = invoke(capsys, "select", "-c", path, folder=tmp_path)
+    assert "the run collects those to 12 examples and ends" in f"{planned.told} {done.told}"
+
+
 def test_the_cap_counts(tmp_path: Path, capsys: Capsys) -> None:
     path = study(tmp_path, budget={"answers": 12})
     done = invoke(capsys, "select", "-c", path, "-q", "--json", folder=tmp_path)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from shlex import quote
+from typing import TypeAlias
 
 import click
 
@@ -26,6 +27,7 @@ from bestarm_agent.store.export import harmless, whole_file
 from bestarm_agent.store.store import StorePlace
 from bestarm_agent.study import Archive, Study, run_in_thread
 
+_Rows: TypeAlias = "Sequence[Mapping[str, object]] | None"
 _MOST_ROWS = 20  # examples of a table, where --next does not say how many
 
 
@@ -60,7 +62,7 @@ def label(
     if filled is None and not given.as_json:
         with suppress(KeyboardInterrupt):
             asyncio.run(_serve(where, run_id, port))
-        stand = asyncio.run(_begun(where, run_id, (), top, raters))[1]
+        stand = asyncio.run(_begun(where, run_id, (), top, raters, None))[1]
     if given.as_json:
         print_json({"decision_by_people": plain(stand.decision), **stand.as_json})
         return
@@ -99,12 +101,7 @@ def _complete(
 
 
 async def _begun(
-    where: StorePlace,
-    run: str,
-    contenders: Sequence[str],
-    top: int,
-    raters: int,
-    rows: Sequence[Mapping[str, object]] | None = None,
+    where: StorePlace, run: str, contenders: Sequence[str], top: int, raters: int, rows: _Rows
 ) -> tuple[str, ByPeople]:
     async with Archive(where).labelling(run, contenders, top=top, raters=raters) as labelling:
         if rows is not None:

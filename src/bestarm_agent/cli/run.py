@@ -129,6 +129,7 @@ def write_file(path: Path, text: str) -> None:
     """Write a summary; raise ConfigError where that fails."""
     try:
         path.write_text(text, encoding="utf-8")
+        click.echo(f"written: {path}", err=True)
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written ({error.strerror}); what was paid for is kept, and "

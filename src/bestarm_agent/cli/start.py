@@ -160,8 +160,8 @@ def _print_plan(plan: Plan, judge: str) -> None:
     if plan.labels is not None:
         all_ = "perhaps all" if plan.labels == plan.n_examples else f"about {plan.labels:,}"
         say(
-            f"By people's scores: 20 examples labelled name a likely best; a proof may take {all_} "
-            f"of the {plan.n_examples:,}"
+            f"By people's scores: {min(20, plan.n_examples)} examples labelled name a likely best; "
+            f"a proof may take {all_} of the {plan.n_examples:,}"
         )
     if plan.cached_tokens:
         say(

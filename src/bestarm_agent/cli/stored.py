@@ -143,15 +143,9 @@ async def _print_answers(
         most = n_pairs if everything else SHOWN
         page = [pair async for pair in _first_pairs(pairs, most)]
     if page:
+        wide = [Column(title, "end") for title in ("question", "target", "answer")]
         print_table(
-            [
-                Column("candidate", "middle"),
-                "example",
-                Column("score", right=True),
-                Column("question", "end"),
-                Column("target", "end"),
-                Column("answer", "end"),
-            ],
+            [Column("candidate", "middle"), "example", Column("score", right=True), *wide],
             map(_answer_cells, page),
         )
     if (n_more := n_pairs - len(page)) > 0:

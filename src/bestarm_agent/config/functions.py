@@ -185,6 +185,7 @@ def _imported(full: str, label: str, base_dir: Path) -> ModuleType:
         is_neighbour = bool(missing) and _lies_in(base_dir, missing)
         hint = f"; import a file next to it with a dot: `from . import {missing}`"
         hint = hint if is_neighbour else ""
+        hint = "; name the module without `.py`" if ".py:" in label else hint
         message = str(error).replace(f"{full.partition('.')[0]}.", "")
         raise ConfigError(
             f"{label} cannot be imported: {type(error).__name__}: {message}{hint}"

@@ -30,7 +30,7 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate, Json
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.decision import decided
-from bestarm_agent.engine.results.standing import Confirmation, Standing
+from bestarm_agent.engine.results.standing import Confirmation, CostLine, Standing
 from bestarm_agent.engine.run import Run, check_unchanged, new_run, resumed_run
 from bestarm_agent.engine.setup.options import changed_study
 from bestarm_agent.engine.setup.parts import StudyParts
@@ -135,7 +135,10 @@ def confirmed(standing: Standing, second: RunState | None) -> Standing:
     is_cut_off = standing.end is not None and second.end in _CUT_OFF
     of_winner = confirmation(second, standing.winner.candidate.label, standing.confidence)
     end = second.end if is_cut_off else standing.end
-    return decided(replace(standing, confirmation=of_winner, end=end))
+    own = second.spend + second.pending_spend
+    costs = (*standing.costs, CostLine("confirming the winner", own, standing.priced))
+    both = replace(standing, spent=standing.spent + own, costs=costs)  # as the caps are of both
+    return decided(replace(both, confirmation=of_winner, end=end))
 
 
 def confirmation(second: RunState, winner: str, confidence: float) -> Confirmation | None:

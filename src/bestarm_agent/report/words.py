@@ -82,7 +82,7 @@ def seconds_text(seconds: float | None) -> str:
         ('21 ms', '0.80 s', '2.0 s', '1:15')
     """
     if seconds is None:
-        return "–"
+        return "-"
     if seconds < 0.1:
         return f"{1000 * seconds:.{0 if seconds >= 0.001 else 1}f} ms"
     return f"{seconds:.{1 if seconds >= 1 else 2}f} s" if seconds < 10 else duration(seconds)

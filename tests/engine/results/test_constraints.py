@@ -38,7 +38,7 @@ from bestarm_agent.store.run_state import RunState
 from tests.support.confirm_worlds import missed
 from tests.support.rates import RateCheck
 from tests.support.standings import PROMPT
-from tests.support.studies import run_all, write_study
+from tests.support.studies import run_all, study_file, write_study
 
 N = 200
 
@@ -257,6 +257,31 @@ def test_that_nobody_keeps_the_limits_is_an_answer(tmp_path: Path) -> None:
     assert standing.decision.proved
     assert standing.asked < standing.grid
     assert standing.decision.said[0] == "No candidate keeps the limits, proved at 90 %."
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_equals_that_keep_all_limits_the_cheapest_is_named(tmp_path: Path, seed: int) -> None:
+    """Elsewhere, too; the rule's own order of equals is random."""
+    prices = {"dear": 0.02, "cheap": 0.01, "mid": 0.015, "bad": 0.001}
+    calls = [
+        {"candidate": name, "example": f"e{k}", "text": "no", "usd": usd, "seconds": 0.1}
+        | ({"text": "yes"} if name != "bad" and k % 5 else {})
+        for name, usd in prices.items()
+        for k in range(20)
+    ]
+    path = study_file(
+        tmp_path,
+        {"rows": [{"id": f"e{k}", "q": f"{k}", "a": "yes"} for k in range(20)], "calls": calls},
+        models=[{"model": f"replay/{name}", "label": name} for name in prices],
+        providers={"replay": {"path": "calls.jsonl"}},
+        dataset={"path": "rows.jsonl", "target": "a"},
+        scorer="exact",
+        objective={"subject_to": {"seconds_mean": "<= 5"}},
+        selector={"seed": seed},
+    )
+    decision = run_all(path).decision
+    assert (decision.take, set(decision.as_good)) == ("cheap", {"mid", "dear"})
+    assert decision.cheaper is None
 
 
 def test_a_winner_that_may_break_a_limit_is_not_called_established(tmp_path: Path) -> None:

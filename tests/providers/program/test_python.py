@@ -360,6 +360,12 @@ def test_import_errors_are_the_users(tmp_path: Path, content: str, message: str)
     assert "_bestarm_study_" not in str(caught.value)
 
 
+def test_the_name_of_a_file_is_told_from_that_of_a_module(tmp_path: Path) -> None:
+    (tmp_path / "chain.py").write_text("def answer(task): ...\n")
+    with pytest.raises(ConfigError, match=r"; name the module without `\.py`$"):
+        plain(tmp_path).check("chain.py:answer")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -468,10 +468,9 @@ class Labelling:
         stand, chosen = await self.stand(), list[dict[str, float | None]]()
         # All are looked up before the first is stored: a table counts as a whole, or not at all.
         for (place, _), labels in sorted(filled.items()):
-            read: Sequence[str | None] = ()
             if 0 <= place < len(self._answers.order):
                 await self.question(place, stand)  # reads them; one who left may be among them
-                read = self._answers.read[place]
+            read = next(iter(self._answers.read[place : place + 1]), [])  # none of no place
             known = {answer_digest(text): text for text in read if text is not None}
             if unknown := set(labels) - set(known):
                 raise ConfigError(

@@ -231,7 +231,7 @@ def rule(
         spec: the objective.
         selector: what is known of the scores.
         findings: what is known of each limit.
-        prices: (K,) prices as far as they are known; read where the cheapest is looked for.
+        prices: (K,) prices as far as they are known; of equally good ones the cheapest is named.
     """
     estimates = selector.estimates()
     if not (estimates.n > 0).any():
@@ -239,14 +239,17 @@ def rule(
     if spec.at_least is not None:
         return _cheapest_at_least(findings[0], selector, prices, estimates)
     if spec.name is not Objective.CHEAPEST:
-        return _best_within(selector, tuple(findings), estimates)
+        return _best_within(selector, tuple(findings), estimates, prices)
     return _cheapest(spec, selector, prices, estimates)
 
 
 def _best_within(
-    selector: Pairs, findings: tuple[Finding, ...], estimates: Estimates
+    selector: Pairs, findings: tuple[Finding, ...], estimates: Estimates, prices: FloatArray
 ) -> ObjectiveState:
-    """Name the best that is not shown to break a limit, if possible one that seems to keep all."""
+    """Name the best that is not shown to break a limit, if possible one that seems to keep all.
+
+    Of equal ones it is the cheapest: the rule's own order leaves equals to chance.
+    """
     infeasible = {
         int(i): f"{finding.constraint.text} is not kept"
         for finding in reversed(findings)
@@ -257,7 +260,9 @@ def _best_within(
     if not possible or selector.answer.barred.all():
         nobody = len(infeasible) == len(estimates.n)  # keeps the limits, which is an answer
         return ObjectiveState(None, established=nobody, infeasible=infeasible, findings=findings)
-    answer = (kept or possible)[0]
+    first, means = (kept or possible)[0], estimates.mean
+    level = [i for i in kept or possible if means[i] == means[first]]
+    answer = _cheapest_of(np.isin(np.arange(len(means)), level), prices, means)
     pending = infeasible.keys() - {int(i) for i in np.flatnonzero(selector.answer.barred)}
     verdict = selector.best()
     apart = verdict.separated and verdict.guarantee is not Guarantee.HEURISTIC and not pending
@@ -267,7 +272,7 @@ def _best_within(
     is_feasible = all(finding.kept[answer] for finding in findings)
     return ObjectiveState(
         answer=answer,
-        established=apart and answer == verdict.best and is_feasible,
+        established=apart and verdict.best == first and is_feasible,
         margin=None if verdict.guarantee is Guarantee.HEURISTIC else selector.margin(answer),
         infeasible=infeasible,
         worth=worth,
@@ -399,8 +404,9 @@ class ObjectiveTracker:
     def state(self) -> ObjectiveState:
         """Work out what is known now."""
         findings = [Finding(c, self._means[c.name].means()) for c in self.spec.constraints]
-        is_cheapest = self.spec.name in (Objective.CHEAPEST, Objective.AT_LEAST)
-        prices = self._means[PRICE].guesses() if is_cheapest else np.empty(0)
+        prices = self._run.means(self._run.told["price"])[1]
+        if PRICE in self._means:
+            prices = self._means[PRICE].guesses()
         return rule(self.spec, self._pairs, findings, prices)
 
     def is_behind(self) -> bool:

@@ -78,8 +78,8 @@ class Collection:
     def notices(self, pairs: Pairs, size: Size) -> tuple[str, ...]:
         """Say how the run goes on."""
         return (
-            f"people score the answers: the run collects those to {BLOCK} examples and ends; then "
-            "`bestarm-agent label`, and `bestarm-agent resume` for more",
+            f"people score the answers: the run collects those to {min(BLOCK, size.n_examples)} "
+            "examples and ends; then `bestarm-agent label`, and `bestarm-agent resume` for more",
         )
 
     def result(self, pairs: Pairs, standing: Standing) -> ModeResult | None:
