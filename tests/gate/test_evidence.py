@@ -154,8 +154,9 @@ def test_the_wealth_by_hand(on_new: bool) -> None:
     assert found == pytest.approx(np.array(expected) + 0.2 * grid, rel=1e-5)
 
 
-def test_no_mean_above_one_is_bet_on() -> None:
+def test_bets_are_on_means_that_can_be() -> None:
     assert kelly_bet(0.9, 1.2, 0.5) == kelly_bet(0.9, 1.0, 0.5)
+    assert kelly_bet(-1.5, -0.5, 0.6) == kelly_bet(1e-9 - 1.0, -0.5, 0.6)
 
 
 @pytest.mark.parametrize("improve", [False, True])

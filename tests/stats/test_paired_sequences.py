@@ -243,4 +243,6 @@ def test_the_level_is_checked(alpha: float) -> None:
     with pytest.raises(ValueError, match="alpha must be"):
         PairedSequences(3, 10, 0.1, pair_alpha=alpha)
     with pytest.raises(ValueError, match="alpha must be"):
+        PairedSequences(3, 10, alpha, pair_alpha=0.1)
+    with pytest.raises(ValueError, match="alpha must be"):
         PairedSequences(2, 10, 0.1).difference(0, 1, 2 * alpha)

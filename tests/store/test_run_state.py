@@ -317,3 +317,4 @@ def test_the_columns_of_measures() -> None:
     begun = replace(started(), measures=("brief", "polite"))
     state = fold([begun, *grid(1, 5), asked(0), asked(1), *scored])
     np.testing.assert_equal(state.told["measures"], [[0.5, np.nan], [1.0, 0.25]])
+    assert state.told["output"].tolist() == [0, 0], "nobody counted their tokens"

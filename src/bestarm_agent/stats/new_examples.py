@@ -123,15 +123,14 @@ class Leads:
     @classmethod
     def by_means(cls, own: tuple[float, int], mean: FloatArray, n: IntArray) -> Self:
         """Return the leads by means and numbers of scores, seen on different examples."""
-        (own_mean, own_n), seen = own, (n > 0) & (own[1] > 0)
+        own_mean, own_n = own
         # On different examples the noise does not cancel: the variances of both means add up. They
         # are written as what q would be if the two had ``fewest`` examples in common, so that one
         # kind of lead serves both cases.
-        fewest = np.where(seen, np.minimum(n, own_n), 0)
-        its = np.where(seen, mean, 0.0)
+        fewest, its = np.minimum(n, own_n), np.where(n > 0, mean, 0.0)
         variance = own_mean * (1.0 - own_mean) * fewest / own_n if own_n else 0.0
         variance = variance + its * (1.0 - its) * fewest / np.maximum(n, 1)
-        lead = np.where(seen, (own_mean if own_n else 0.0) - its, 0.0)
+        lead = (own_mean if own_n else 0.0) - its
         return cls.by_sums(lead * fewest, fewest * variance, fewest)
 
     def __len__(self) -> int:
@@ -174,7 +173,7 @@ class Leads:
         hopeless candidates together would look like a chance.
         """
         near, far = self.believed, self._believed(_WIDE)
-        variance = np.where(self.n > 0, self.differing / np.maximum(self.n, 1), 0.0)
+        variance = self.differing / np.maximum(self.n, 1)
         # the likelihoods of the lead that was seen: normal, its variance that of both together
         log_odds = np.zeros(len(self))
         for sign, spread in ((1.0, _WIDE), (-1.0, self.spread)):
