@@ -12,7 +12,7 @@ import pytest
 from bestarm_agent.domain.events import Attempted, Event, Settled
 from bestarm_agent.domain.spend import Budget, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
-from bestarm_agent.engine.call import BudgetEndedError, Call, Model
+from bestarm_agent.engine.call import BudgetEndedError, Call, Model, RetryPolicy
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.gates import Slot
 from bestarm_agent.engine.loop import End
@@ -56,10 +56,12 @@ def scripted(script: Sequence[Step]) -> Actor:
 class Scene:
     """One caller with everything around it, and one request to send."""
 
-    def __init__(self, *script: Step, budget: Budget | None = None) -> None:
+    def __init__(
+        self, *script: Step, budget: Budget | None = None, policy: RetryPolicy | None = None
+    ) -> None:
         self.provider = scripted(script)
         self.ledger = Ledger(budget or Budget())
-        run = runs.Scene({}, provider_in_flight=4)
+        run = runs.Scene({}, provider_in_flight=4, policy=policy)
         self.client = run.client(self.provider, self.ledger)
         self.board, self.gate = self.client.board, self.client.gate
         reservation = self.ledger.reserve(BOUND + Spend(answers=1))
@@ -141,8 +143,14 @@ async def test_a_transient_failure_is_repeated_after_a_wait_outside_the_gate(
     await scene.call()
     assert len(scene.pauses) == len(bounds)
     for pause, (least, most) in zip(scene.pauses, bounds, strict=True):
-        assert least <= pause < most
+        assert least <= pause <= most
     assert set(scene.gate_while_waiting) == {0}
+
+
+async def test_the_first_wait_is_as_short_as_was_asked_for() -> None:
+    scene = Scene(BUSY, ANSWER, policy=RetryPolicy(first_wait_seconds=0.01))
+    await scene.call()
+    assert 0.009 < scene.pauses[0] < 0.021
 
 
 async def test_refusals_do_not_lengthen_the_wait_after_a_failure() -> None:

@@ -9,12 +9,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from bestarm_agent.cli.result_output import standing_json
+from bestarm_agent.engine.results.standing import estimate, interval, seen, unscored
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.report.markdown import markdown
+from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.study import followed_by_cell
 from tests.support.commands import invoke
 from tests.support.standings import standing_with
@@ -136,3 +139,59 @@ def test_a_column_in_which_nothing_stands_is_left_out() -> None:
     priced = replace(standing, rows=tuple(replace(r, usd_per_1000=2.0) for r in standing.rows))
     assert "<th>price</th>" in priced._repr_html_()
     assert "$2.00 per 1,000" in str(priced)
+
+
+def test_the_numbers_of_a_row_by_hand() -> None:
+    row = replace(
+        standing_with(["a"], [[1.0]]).rows[0],
+        n=3,
+        total=2.0,
+        void=1,
+        estimate=0.6789,
+        lower=0.1239,
+        upper=0.9,
+    )
+    assert (seen(row, graded=False), seen(row, graded=True)) == ("2 of 3", "67 % of 3")
+    assert (estimate(row), interval(row)) == ("68 %", "12 to 90 %")
+    assert interval(replace(row, lower=0.9)) == "all seen"
+    assert row.void_bounds == (0.5, 0.75)
+    blank = unscored(replace(row, void=0))
+    assert (seen(blank, graded=True), estimate(blank), interval(blank)) == ("-", "-", "0 to 100 %")
+    assert blank.void_bounds == (0.0, 1.0)
+
+
+def test_a_run_is_settled_once_no_call_could_change_its_decision() -> None:
+    standing = standing_with(["a", "b"], [[1.0] * 2, [0.0] * 2], n_examples=2)
+
+    def is_settled(**changes: Any) -> bool:  # noqa: ANN401
+        of_all = {"told": 4, "in_flight": 0, "end": "budget", **changes}
+        return replace(standing, **of_all).is_settled
+
+    assert is_settled()
+    assert not is_settled(end=None)
+    assert not is_settled(told=3)
+    assert not is_settled(in_flight=1)
+    assert is_settled(told=3, level=True)
+    assert is_settled(told=3, in_flight=1, end="separated")
+
+
+def test_answers_that_are_missing_may_hide_the_best_unless_it_is_proved() -> None:
+    standing = standing_with(["a", "b", "c"], [[1.0] * 2, [1.0, 0.0], [0.0] * 2])
+    first, second, third = standing.rows
+    rows = (
+        replace(first, n=10, total=9.0),
+        replace(second, n=5, total=5.0, void=5),  # .5 to 1
+        replace(third, n=5, total=4.0, void=5),  # .4 to .9
+    )
+
+    def rivals(**changes: Any) -> list[str]:  # noqa: ANN401
+        found = replace(standing, **{"rows": rows, "separated": False, "margin": 0.1, **changes})
+        return [row.candidate.label for row in found.rivals_by_voids]
+
+    assert rivals() == rivals(margin=None) == ["b"]
+    assert rivals(margin=0.0) == rivals(separated=True) == []
+    assert rivals(separated=True, guarantee=Guarantee.HEURISTIC) == ["b"]
+    assert rivals(rows=(rows[0], replace(rows[1], is_barred=True), rows[2])) == []
+    assert rivals(rows=(replace(rows[0], void=1), *rows[1:])) == ["b", "c"], "9 of 11 at least"
+    assert replace(standing, rows=(replace(first, estimate=None),)).best is None
+    assert replace(standing, rows=()).best is None
