@@ -98,6 +98,15 @@ def test_blocks_of_draws_equal_one_by_one(values: list[float], spare: int, mean:
         assert (many.n, many.now, many.highest) == (one.n, one.now, one.highest)
 
 
+def test_stakes_that_learn_do_not_depend_on_the_blocks() -> None:
+    rng, cuts = np.random.default_rng(9), [0, 1, 7, 8, 30]
+    values, idle = rng.random((2, 30)), rng.random((2, 30)) < 0.2
+    one, many = (Wealth(2, 0.5, bet_grid(40, 0.05), None, 0.1) for _ in range(2))
+    expected = one.extend(values, idle=idle)
+    blocks = [many.extend(values[:, a:b], idle=idle[:, a:b]) for a, b in pairwise(cuts)]
+    assert np.array_equal(np.concatenate(blocks, axis=1), expected)
+
+
 def test_rows_do_not_touch_each_other() -> None:
     values = np.random.default_rng(0).random((3, 20))
     means = np.array([0.3, 0.5, 0.7])
