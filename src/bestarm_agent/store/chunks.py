@@ -130,7 +130,7 @@ class LogColumns:
             store: holds it.
             run_id: of the run.
             take: gets some lines, and has this object take them.
-            feed: gets what ``take`` would have returned for others, which the state has taken in.
+            feed: gets the pairs of others, which the state has taken in, as ``take`` returns them.
 
         Raises:
             StoreError: the log is damaged.
@@ -235,7 +235,7 @@ class LogColumns:
         state.cached_tokens, state.elapsed = int(arrays["cached_tokens"]), float(arrays["elapsed"])
         state.n_events += CHUNK
         state.put_attempts([*rare.values()])
-        return _cut(numbers, rare)
+        return [numbers[numbers != _RARE]]  # attempts are of the state alone
 
 
 async def folded(store: Store, run: str) -> RunState:
@@ -259,16 +259,3 @@ def _packed(arrays: dict[str, NDArray[Any]]) -> bytes:
     packed = io.BytesIO()
     np.savez_compressed(packed, allow_pickle=False, **arrays)
     return packed.getvalue()
-
-
-def _cut(numbers: IntArray, rare: dict[int, Event]) -> Moves:
-    """Return the moves as ``RunState.take`` does."""
-    moves: Moves = []
-    start = 0
-    for place, event in [*rare.items(), (len(numbers), None)]:
-        if place > start:
-            moves.append(numbers[start:place])
-        if event is not None:
-            moves.append(event)
-        start = place + 1
-    return moves
