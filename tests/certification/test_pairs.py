@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bestarm_agent.certification.betting import Goal
+from bestarm_agent.certification.betting import Goal, Method
 from bestarm_agent.certification.certificate import Certificate, Screen, plan_rounds
 from bestarm_agent.certification.mode import Certification
 from bestarm_agent.certification.pairs import CertificationPairs, CertificationPlan
@@ -164,6 +164,26 @@ def test_alternatives_use_the_rounds_of_the_run() -> None:
     mine = found_by(selector)
     assert others["r-autoeval+"].certified == mine.certified
     assert others["r-autoeval+"].n_labels == mine.n_labels
+
+
+def test_each_alternative_is_what_its_method_makes_of_the_same_rounds() -> None:
+    selector = driver([0])
+
+    def answer(ask: Ask) -> Tell:  # the guess is right about labels, and too good otherwise
+        gold = float(ask.pair.example % 5 > 0)
+        return Tell(ask.seq, State.DONE, gold if ask.reason == "label" else 1.0, gold=gold)
+
+    asked = play(selector, answer)
+    for name, found in plan_of(selector).alternatives().items():
+        goal, test = Goal(0.3, 0.1), Method(name)
+        screen = Screen(goal, test)
+        for ask in asked:
+            if ask.reason == "label" and screen.verdict is Conclusion.UNDECIDED:
+                loss = float(ask.pair.example % 5 == 0)
+                screen.push(loss, guess=loss, others=0.0)
+        [trial] = found.screened
+        assert (trial.verdict, len(trial.examples)) == (screen.verdict, screen.n)
+        assert trial.log_wealths == pytest.approx(screen.log_wealths)
 
 
 def test_a_log_that_follows_another_plan_is_refused() -> None:
