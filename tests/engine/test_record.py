@@ -108,3 +108,23 @@ def test_the_rule_is_made_for_the_problem_at_the_first_ask() -> None:
     assert made[0] == (2, 10)
     assert made[-1] == (3, 15)
     assert record.pairs.table.n_candidates == 4, "one joined after the first ask"
+
+
+def test_a_rule_that_is_made_anew_knows_who_left_and_what_is_to_be_completed() -> None:
+    made: list[Pairs] = []
+
+    def open_pairs(size: Size, _candidates: Sequence[Candidate]) -> Pairs:
+        made.append(Pairs(Uniform(Problem(size.n_candidates, size.n_examples))))
+        return made[-1]
+
+    record = RunRecord(open_pairs)
+    record.take([line_of(event) for event in (started(), CANDIDATES, EXAMPLES)])
+    assert record.pairs.wanted is None
+    record.record(CandidatesBarred((1,), "is the other one, without what its model does not take"))
+    assert record.pairs.answer.barred.tolist() == [False, True]
+    assert record.pairs.wanted is None
+    record.pairs.complete([0])
+    record.record(budget(15))
+    assert record.pairs.wanted == [0]
+    assert record.pairs.answer.barred.tolist() == [False, True]
+    assert len(made) == 3
