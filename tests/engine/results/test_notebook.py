@@ -111,6 +111,7 @@ def test_the_text_is_the_first_screen() -> None:
     assert lines[: len(said)] == said
     assert re.fullmatch(r"good +2 of 2 +\d+ % +\d+ to \d+ % .*leading", lines[len(said) + 1])
     assert lines[-3:-1] == ["... and 1 more", ""]
+    assert " more" not in str(standing_with(list("abcde"), [[1.0]] * 5))
     assert lines[-1].startswith("Spent: ")
 
 
@@ -138,6 +139,8 @@ def test_a_column_in_which_nothing_stands_is_left_out() -> None:
     assert "<th>price</th>" not in standing._repr_html_()
     priced = replace(standing, rows=tuple(replace(r, usd_per_1000=2.0) for r in standing.rows))
     assert "<th>price</th>" in priced._repr_html_()
+    first_only = replace(priced, rows=(priced.rows[0], *standing.rows[1:]))
+    assert "<th>price</th>" in first_only._repr_html_()
     assert "$2.00 per 1,000" in str(priced)
 
 
@@ -153,6 +156,7 @@ def test_the_numbers_of_a_row_by_hand() -> None:
     )
     assert (seen(row, graded=False), seen(row, graded=True)) == ("2 of 3", "67 % of 3")
     assert (estimate(row), interval(row)) == ("68 %", "12 to 90 %")
+    assert estimate(replace(row, estimate=0.0678)) == "7 %"
     assert interval(replace(row, lower=0.9)) == "all seen"
     assert row.void_bounds == (0.5, 0.75)
     blank = unscored(replace(row, void=0))
