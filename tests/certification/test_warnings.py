@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,9 @@ def test_the_order_of_trials() -> None:
     assert trial_order("given", candidates, [None] * 3) == [0, 1, 2]
     assert trial_order("prompt", candidates, [None] * 3) == [1, 2, 0]
     assert trial_order("cost", candidates, [0.1, 0.1, 0.2]) == [2, 0, 1]
+    assert trial_order("cost", candidates, [0.0, 0.1, 0.0]) == [1, 0, 2], "the free ones come last"
+    shown = replace(candidates[0], prompt=replace(prompts[0], n_shots=3))  # as long as four
+    assert trial_order("prompt", [shown, *candidates[1:]], [None] * 3) == [0, 1, 2]
     with pytest.raises(ConfigError, match="the price of candidate 'c1' is not a number"):
         trial_order("cost", candidates, [1.0, math.nan, 1.0])
 
