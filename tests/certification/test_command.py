@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -83,8 +84,24 @@ def test_nobody_is_good_enough(tmp_path: Path, command: Command) -> None:
     study(tmp_path)
     done = certify(command, *ASKED, "--risk", "0.01")
     assert done.code == 3
-    assert "Chosen: none is proved to be good enough" in done.out
-    assert "Labels used: " in done.out
+    said = " ".join(done.out.split())
+    chosen = (
+        "Chosen: none is proved to be good enough for new examples like yours: mean loss at most"
+    )
+    assert f"{chosen} 0.01 Labels used: " in said
+
+
+def test_what_is_proved_is_said_with_its_confidence(tmp_path: Path, command: Command) -> None:
+    study(tmp_path)
+    done = certify(command, *ASKED, "--risk", "0.95", "--set", "certify.confidence=0.8")
+    assert done.code == 0
+    said = " ".join(done.out.split())
+    chosen = "Chosen: c0; for new examples like yours: mean loss at most 0.95: proved at 80 %"
+    assert f"{chosen} Labels used: " in said
+    labels = re.search(r"Labels used: (\d+)", said)
+    assert labels is not None
+    assert re.search(r"c5 proved \d+ [\d.]+ 5 0\.\d{4} c4 proved", said), "1 / .2 is needed"
+    assert f"r-autoeval+: {labels[1]} labels for the same; {labels[1]} in the end: c0" in said
 
 
 @pytest.mark.slow

@@ -117,14 +117,17 @@ def test_a_rule_that_is_made_anew_knows_who_left_and_what_is_to_be_completed() -
         made.append(Pairs(Uniform(Problem(size.n_candidates, size.n_examples))))
         return made[-1]
 
+    def wanted() -> list[int] | None:
+        return record.pairs.wanted
+
     record = RunRecord(open_pairs)
     record.take([line_of(event) for event in (started(), CANDIDATES, EXAMPLES)])
-    assert record.pairs.wanted is None
+    assert wanted() is None
     record.record(CandidatesBarred((1,), "is the other one, without what its model does not take"))
     assert record.pairs.answer.barred.tolist() == [False, True]
-    assert record.pairs.wanted is None
+    assert wanted() is None
     record.pairs.complete([0])
     record.record(budget(15))
-    assert record.pairs.wanted == [0]
+    assert wanted() == [0]
     assert record.pairs.answer.barred.tolist() == [False, True]
     assert len(made) == 3

@@ -54,10 +54,12 @@ def test_a_small_run_by_hand() -> None:
     states = [State.VOID, State.DONE, State.FAILED, State.PENDING]
     assert state.told["state"].tolist() == states
     assert list(state.pending_asks()) == asks[3:]
+    assert [state.told[name][3] for name in ("failure", "output", "event")] == [-1, -1, -1]
     assert state.budget == Budget(calls=200, seconds=60.5)
     one_call = Spend(answers=1, calls=1, tokens=12, usd_nanos=1500, gpu_seconds=0.125)
     assert state.spends() == [one_call + Spend(calls=3), Spend(calls=3)]
     assert state.spend == one_call + Spend(calls=6)
+    assert state.spends(np.array([0, 0])) == [state.spend], "both are one group"
     assert state.judging == [Spend(calls=1, tokens=5, usd_nanos=700), Spend()]
     assert state.lost == [Spend(calls=1, usd_nanos=200), Spend()]
     assert [each.tolist() for each in state.latencies(50, 95)] == [[0.5, 1.5], [1.5, 1.5]]
