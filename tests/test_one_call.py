@@ -300,6 +300,14 @@ def test_calls_that_hang_are_told_of(recwarn: pytest.WarningsRecorder) -> None:
     assert re.match(r"1 call of \d+ had not returned at the end", str(told.message))
 
 
+def test_a_score_beyond_its_range_by_rounding_alone_is_one() -> None:
+    """As a cosine is of two equal vectors."""
+    found = find_best(lambda one, _: [-1e-17, 1.0000000000000002][one], [0, 1], range(30))
+    assert found.winner is not None
+    assert (found.winner.candidate.label, found.winner.total) == ("1", found.winner.n)
+    assert all(row.n and not row.void for row in found.rows)
+
+
 # what is no score, with how its message ends
 NO_SCORES: list[tuple[object, str]] = [
     *((b"1", "b'1'"), ([1], r"\[1\]"), ({"score": 1}, "{'score': 1}"), (1j, "1j")),

@@ -51,6 +51,39 @@ def paired_t(differences: Sequence[float], confidence: float = 0.95) -> tuple[fl
     return mean, mean - half, mean + half
 
 
+def test_a_document_that_lm_eval_scored_twice_counts_with_its_mean(tmp_path: Path) -> None:
+    """Two documents that are equal, as data sets hold: neither line is dropped."""
+
+    def line(number: int, copy: int, right: bool) -> str:
+        doc = {"doc_id": 100 * copy + number, "doc": {"q": number}, "doc_hash": f"{number:03d}h"}
+        said = {"resps": [["a"]], "filtered_resps": ["a"], "filter": "none"}
+        return json.dumps({**doc, **said, "metrics": ["acc"], "acc": float(right)})
+
+    paths = []
+    for name, lines in (
+        ("twice", [line(k, copy, copy == 0) for copy in (0, 1) for k in range(10)]),
+        ("once", [line(k, 0, k < 5) for k in range(10)]),
+    ):
+        path = tmp_path / name / "samples_t_2026-01-01T00-00-00.jsonl"
+        path.parent.mkdir()
+        path.write_text("\n".join(lines))
+        paths.append(str(path))
+    [found] = compare_files(paths).comparisons
+    assert (found.n, found.mean_a, found.mean_b) == (10, 0.5, 0.5)
+
+
+def test_a_score_beyond_its_range_by_rounding_alone_is_no_other_kind_of_number(
+    tmp_path: Path,
+) -> None:
+    ours = table(tmp_path / "a.csv", answers([1.0000000000000002, -1e-17] * 10))
+    theirs = table(tmp_path / "b.csv", answers([1.0, 1.0] * 10))
+    [found] = compare_files([ours, theirs]).comparisons
+    assert (found.mean_a, found.mean_b) == (0.5, 1.0)
+    beyond = table(tmp_path / "c.csv", answers([1.0000001, 0.0] * 10))
+    with pytest.raises(ConfigError, match=r"'score' is 1\.0000001; choose another"):
+        compare_files([ours, beyond])
+
+
 @pytest.mark.parametrize(
     ("only_a", "only_b", "verdict"),
     [(10, 60, "b"), (60, 10, "a"), (24, 25, "about equal"), (0, 0, "about equal")],

@@ -34,6 +34,7 @@ def odd(answer, example):
     return {
         "none": None, "much": 2, "text": "good", "nan": float("nan"),
         "one": "1", "bytes": b"1", "huge": 10**400, "list": [1], "float32": numpy.float32(1),
+        "cosine": 1.0000000000000002,
     }[answer]
 
 def leaves(answer, example):
@@ -75,6 +76,7 @@ def score(judge: Judge, reply: Reply) -> float:
         ("same", "47", 0.0),
         ("later", "x", 0.25),
         ("odd", "float32", 1.0),
+        ("odd", "cosine", 1.0),
     ],
 )
 def test_a_function_scores(tmp_path: Path, function: str, answer: str, expected: float) -> None:

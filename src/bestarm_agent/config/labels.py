@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from bestarm_agent.config.datasets import load_rows
 from bestarm_agent.config.file_errors import parse_row
 from bestarm_agent.config.files import shown_path
-from bestarm_agent.domain.values import digest
+from bestarm_agent.domain.values import digest, rounded
 from bestarm_agent.errors import ConfigError
 
 _WORDS = dict.fromkeys(("right", "r", "true", "yes"), 1.0)
@@ -28,9 +28,9 @@ def read_score(given: object) -> float:
     Raises ValueError.
     """
     text = str(given).strip().lower()
-    number = text.replace(",", ".").removesuffix("%")
+    number = _WORDS.get(text, text.replace(",", ".").removesuffix("%"))
     try:
-        return _WORDS[text] if text in _WORDS else float(number) / (100 if text[-1:] == "%" else 1)
+        return rounded(float(number) / (100 if text[-1:] == "%" else 1))
     except ValueError:
         raise ValueError("must be 0 to 1, a percentage, right, wrong or same") from None
 

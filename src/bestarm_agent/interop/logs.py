@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias
 
-from bestarm_agent.domain.values import Json
+from bestarm_agent.domain.values import Json, rounded
 from bestarm_agent.errors import ConfigError, StoreError, counted, nearest
 from bestarm_agent.interop.formats import Result, label_candidates, read_results
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, matrix_from_cells
@@ -126,8 +126,7 @@ def read_logs(paths: Sequence[str], *, metric: str | None = None) -> Logs:
     for candidate, result in zip(label_candidates(results), results, strict=True):
         example = f"{result.task}: {result.example}" if several and result.task else result.example
         name = wanted.get(result.task, "")
-        score = result.scores.get(name)
-        check_range(score, name, source)
+        score = check_range(result.scores[name], name, source) if name in result.scores else None
         known = pairs[candidate, example]
         if score is not None or result.repeat not in known:  # lm-eval: a line for each metric
             known[result.repeat] = result, score
@@ -141,13 +140,14 @@ def read_logs(paths: Sequence[str], *, metric: str | None = None) -> Logs:
     return Logs(kept, sorted(set(wanted.values())), list(unscored), source, _words(results))
 
 
-def check_range(score: float | None, name: str, source: str) -> None:
-    """Raise ConfigError if there is a score outside [0, 1]."""
-    if score is not None and not 0 <= score <= 1:
+def check_range(score: float, name: str, source: str) -> float:
+    """Return a score in [0, 1], without what rounding took it beyond; raise ConfigError."""
+    if not 0 <= rounded(score) <= 1:
         raise ConfigError(
             f"{source}: a score must be in [0, 1], higher is better, but {name!r} is "
-            f"{score:g}; choose another metric"
+            f"{score:.9g}; choose another metric"
         )
+    return rounded(score)
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from bestarm_agent.domain.values import digest
+from bestarm_agent.domain.values import digest, rounded
 from bestarm_agent.engine.results.compare import Compared, Flip, PairedComparison, compare_scores
 from bestarm_agent.errors import ConfigError, counted, nearest
 from bestarm_agent.interop.formats import Result, label_candidates, read_results
@@ -37,11 +37,9 @@ class Side:
 
     def scores(self, example: str, metric: str) -> float:
         """Return the mean score of an example's results; NaN if none has a score."""
-        by_repeat = {
-            r.repeat: r.scores[metric] for r in self.examples[example] if metric in r.scores
-        }
-        for score in by_repeat.values():
-            check_range(score, metric, ", ".join(self.files))
+        scored = [r for r in self.examples[example] if metric in r.scores]
+        of = metric, ", ".join(self.files)
+        by_repeat = {r.repeat: check_range(r.scores[metric], *of) for r in scored}
         return fmean(by_repeat.values()) if by_repeat else math.nan
 
 
@@ -133,7 +131,9 @@ def _sides(paths: Sequence[str], metrics: Sequence[str]) -> tuple[list[Side], se
     }
     # A column such as a latency is a number, too. Of several metrics that nobody named it is left
     # out with a note; a metric that was named, or the only one, is refused later.
-    odd = {n for r in results for n, score in r.scores.items() if not 0 <= score <= 1} & chosen
+    odd = {
+        n for r in results for n, score in r.scores.items() if not 0 <= rounded(score) <= 1
+    } & chosen
     left_out = sorted(odd) if not metrics and odd < chosen else []
     notes = [f"left out, since it is not in [0, 1]: {name}" for name in left_out]
     several = len({result.task for result in results}) > 1

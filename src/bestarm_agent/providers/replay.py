@@ -25,16 +25,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import file_digest
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from bestarm_agent.config.datasets import FileRow, read_jsonl, read_separated, traced
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.file_errors import BrokenRule, OptionsError, parse_row
 from bestarm_agent.config.traces import RECORDED
 from bestarm_agent.domain.spend import Spend, Usage, nanos
-from bestarm_agent.domain.values import Finish, Reply, Request
+from bestarm_agent.domain.values import Finish, Reply, Request, rounded
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError, nearest
 from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.failures import failure
@@ -68,7 +68,7 @@ class _Row(BaseModel):
     candidate: str = Field(min_length=1)
     example: str = Field(min_length=1)
     text: str | None = None
-    score: float | None = Field(default=None, ge=0, le=1)
+    score: Annotated[float, AfterValidator(rounded), Field(ge=0, le=1)] | None = None
     error: FailureKind | None = None
     message: str = ""
     retry_after: float | None = Field(default=None, ge=0, allow_inf_nan=False)

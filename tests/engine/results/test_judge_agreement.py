@@ -182,6 +182,7 @@ def test_labels_that_a_judge_cannot_score_are_refused(
         ("80 %", 0.8),
         ("62,5%", 0.625),
         ("0,5", 0.5),
+        (1.0000000000000002, 1.0),
         (True, 1.0),
     ],
 )
