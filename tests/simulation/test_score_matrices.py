@@ -160,7 +160,7 @@ def test_cells_keep_their_first_seen_order() -> None:
         ("model,q1\na,0\nb,\n", "candidate 'b' has no score at all"),
         ("model,q1\n", "holds no results"),
         ("model,q1\ncaf\u00e9,1\n", "byte 0xe9 at column 4 is not UTF-8; save the file as UTF-8"),
-        ("model;q1;q2\na;0,5;1\n", "separate columns by commas"),
+        ("model;q1;q2\na;0,5;1\n", "line 2: column `q1` must be a number, got '0,5'"),
         # what a table lacks, or has too much, is named: it may be what was meant
         ("model,example,score\na,q1,1\n", "rename example, score"),
         ("candidate,question,score\na,q1,1\n", "rename score"),
