@@ -53,6 +53,10 @@ ANSWERS: dict[float | str, list[str]] = {
         # the option that a reply begins with, by letter and text
         *("(B) Paris is the capital, while London is not.", "B. Paris is larger than A (London)."),
         "A ❌\nB ✅\nC ❌\nD ❌",
+        # a doubt takes nothing back, and a last word is a statement
+        *("I would say B, but it could be C.", "The answer is B, though it might also be C."),
+        *("It is not A, but it could be B.", "It could be B.", "A seems fine. Final: B"),
+        *("A or C seem plausible.\nVerdict: B", "A is near. B is nearer. Conclusion: B"),
         *("Die richtige Antwort ist B, nicht A.", "应该选择B，而不是A。", "정답은 B입니다"),
     ],
     WRONG: [

@@ -91,7 +91,7 @@ _ANSWER = (
         "final_choice my_choice my_pick antwort lösung réponse respuesta risposta resposta "
         "antwoord svar odpowiedź cevap ответ"
     )
-    + r"|答案|答え|正解|정답|\\boxed(?![a-z])"
+    + r"|答案|答え|正解|정답|\\boxed(?![a-z])|\b(?:final|conclusion|verdict|decision)(?=\s?[:=])"
 )
 # Verbs that a letter follows: "I choose B", "I'd go with B".
 _CHOOSE = (
@@ -146,6 +146,9 @@ _REJECTIONS = [
     # not: if I had to choose, ...
     rf"(?:\bif|(?:^|[.!?;]\s?)had)\s(?!(?:i|we|you|one|forced|pressed)\b){_NEAR}{{0,60}}{_TL}(?=\swould)",
     rf"{_TL}(?=\s(?:would|could|might)\s{_NEAR}{{0,40}}\bif\b)",
+    # B, but it could be A: a doubt takes back no choice; not: it is not B, but it could be A
+    rf"(?<={_T}[,;.]\s){_any('but though although')}\s(?:it|that)\s(?:could|might|may)\s"
+    rf"(?:\w+\s)?be\s{_THE}{_TL}",
 ]
 # Statements, the clearest first; of each line the last that is made counts.
 _STATEMENTS = [
@@ -374,7 +377,9 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
     """Scores 1 if the reply chooses the right option, by its letter or its text."""
 
     adapter = "multiple-choice"
-    version = 3  # 2: the last statement counts; 3: ticks, bold options, further languages
+    version = (
+        4  # 2: the last statement counts; 3: ticks, bold options, further languages; 4: doubts
+    )
     recognises = True
     options_type = MultipleChoiceOptions
 
