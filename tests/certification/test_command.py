@@ -89,6 +89,7 @@ def test_nobody_is_good_enough(tmp_path: Path, command: Command) -> None:
         "Chosen: none is proved to be good enough for new examples like yours: mean loss at most"
     )
     assert f"{chosen} 0.01 Labels used: " in said
+    assert re.search(r"r-eval: \d+ labels: none is proved to be good enough r-autoeval: ", said)
 
 
 def test_what_is_proved_is_said_with_its_confidence(tmp_path: Path, command: Command) -> None:

@@ -68,6 +68,7 @@ def test_a_small_run_by_hand() -> None:
         Session(AT, "0.1.1", Stopped(AT, "budget", 1.5)),
     ]
     assert state.seconds == 4.0
+    assert state.cached_tokens == 4
 
 
 def test_an_empty_log_is_an_empty_state() -> None:
