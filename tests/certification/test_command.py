@@ -131,6 +131,15 @@ def test_the_section_of_the_study_and_labels_of_their_own(tmp_path: Path, comman
     assert certify(command, "-q", "--json", "--risk", "0.5").json["risk"] == 0.5
 
 
+def test_examples_with_a_target_have_a_label(tmp_path: Path, command: Command) -> None:
+    study(tmp_path, {"dataset": {"path": "questions.jsonl", "target": "answer"}, "scorer": "exact"})
+    rows = [{"id": f"e{j}", "question": f"q{j}", "answer": "x"} for j in range(400)]
+    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    done = certify(command, *ASKED, "--risk", "0.3", "--json")
+    assert done.code == 3, done.err
+    assert done.json["labels"] > 0
+
+
 @pytest.mark.slow
 def test_labels_that_changed_are_noticed_on_resume(tmp_path: Path, command: Command) -> None:
     label(tmp_path, 50)
