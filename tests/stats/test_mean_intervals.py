@@ -315,3 +315,12 @@ def test_each_end_has_half_of_the_error_probability() -> None:
     bets = bet_grid(200, 0.05)
     halves = lower_bound(low, 0.05, 200, bets), 1.0 - lower_bound(1.0 - high, 0.05, 200, bets)
     assert mean_interval(low, high, 0.1, 200) == halves
+
+
+def test_an_interval_says_nothing_at_first_and_what_its_bets_say_later() -> None:
+    interval = MeanInterval(200, 0.05, bet_grid(200, 0.025))
+    assert (interval.lower, interval.upper) == (0.0, 1.0)
+    values = (np.random.default_rng(3).random(80) < 0.9).astype(float)
+    interval.extend(values, values)
+    assert mean_interval(values, values, 0.05, 200) == (interval.lower, interval.upper)
+    assert 0.7 < interval.lower < 0.9 < interval.upper < 1.0
