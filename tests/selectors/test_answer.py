@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from bestarm_agent.selectors.on_new import OnNewExamples
 from bestarm_agent.selectors.pairs import Pairs
+from bestarm_agent.selectors.proofs import OnNewExamples
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Ask, Guarantee, Problem, State, Tell
 from bestarm_agent.stats.betting import MeanIntervals

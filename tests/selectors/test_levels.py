@@ -15,7 +15,7 @@ import pytest
 from benchmarks.baselines.filled_subset import FilledSubset
 from numpy.typing import NDArray
 
-from bestarm_agent.selectors import on_new
+from bestarm_agent.selectors import proofs
 from bestarm_agent.selectors.answer import Answer
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.stats import betting, paired_sequences
@@ -54,7 +54,7 @@ class Levels:
             return needed
 
         monkeypatch.setattr(betting.LowerBound, "__init__", made)
-        for module in (betting, on_new):
+        for module in (betting, proofs):
             monkeypatch.setattr(module, "lower_bounds", made_at_once)
         monkeypatch.setattr(paired_sequences._Against, "enough", property(asked))
 

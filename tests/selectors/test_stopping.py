@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -142,10 +142,9 @@ def test_racing_on_real_rows(name: str, check_rate: RateCheck) -> None:
 def test_the_check_finds_a_rule_that_decides_too_soon(check_rate: RateCheck) -> None:
     # Judging two coins by who leads after ten examples each is wrong far more often than in 20 %.
     class HastyProofs(Proofs):
-        def rivals_of_leader(self, leader: int) -> BoolArray:
-            rivals = super().rivals_of_leader(leader)
-            rivals[:] &= self._table.n_scored.min() < 10
-            return rivals
+        def rivals(self, candidate: int, best: Sequence[int] = ()) -> BoolArray:
+            is_early = self._table.n_scored.min() < 10
+            return np.asarray(super().rivals(candidate, best) & is_early)
 
     class Hasty(Racing):
         """Declares the leader once every row has ten scores."""

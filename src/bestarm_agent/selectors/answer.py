@@ -35,8 +35,7 @@ from math import inf
 
 import numpy as np
 
-from bestarm_agent.selectors.on_new import OnNewExamples, fed
-from bestarm_agent.selectors.proofs import Proofs
+from bestarm_agent.selectors.proofs import Evidence, OnNewExamples, Proofs
 from bestarm_agent.selectors.score_table import ScoreTable
 from bestarm_agent.selectors.types import (
     Belief,
@@ -101,7 +100,7 @@ class Answer:
         self.barred: BoolArray = np.empty(0, dtype=np.bool_)
         self.tie_ranks: FloatArray = np.empty(0)
         self.presumed_order: IntArray | None = None
-        self._pairs: PairedSequences | None = None
+        self._pairs: PairedSequences | None = None  # on common examples
         self.restart()
 
     def restart(self) -> None:
@@ -136,10 +135,10 @@ class Answer:
             # there already.
             for row in np.repeat(np.arange(n_rows), table.n_trials).tolist():
                 self._pairs.ask(row)
-        pairs, barred = self._pairs, self.barred
-        self.on_new = OnNewExamples(problem, table, pairs, barred)
+        self._evidence = Evidence(problem, table, self._pairs, self.barred)
+        self.on_new = OnNewExamples(self._evidence)
         controls = None if self.factors is None else Controls(self.factors)
-        self._proofs = Proofs(problem, table, pairs, self.on_new, barred, of_means, controls)
+        self._proofs = Proofs(self._evidence, self.on_new, of_means, controls)
         self.is_within = self.is_level = False
         self._next_review = 0  # number of scores
         self.forget()
@@ -168,7 +167,7 @@ class Answer:
             # have all scores that are known by now, and no later ask of the same place changes the
             # choice.
             if self._pairs.asked[candidate] == len(self._pairs.leaders):
-                fed(self._pairs, self._table, self._pairs.front)
+                self._evidence.feed(self._pairs, self._pairs.front)
             self._pairs.ask(candidate)
 
     def commits(self, rows: IntArray) -> BoolArray:
@@ -226,7 +225,7 @@ class Answer:
 
     def tied(self, best: int) -> tuple[int, ...]:
         """Return the candidates that the leading one, ``best``, is not proved to beat."""
-        return tuple(np.flatnonzero(self._proofs.rivals_of_leader(best)).tolist())
+        return tuple(np.flatnonzero(self._proofs.rivals(best, [best])).tolist())
 
     def ranking(self) -> list[int]:
         """Return the candidates by falling estimate, ties in random order.
@@ -302,9 +301,9 @@ class Answer:
         """
         self._check_any()
         if candidate is not None:
-            return self._proofs.gap_of_any(candidate, self.barred)
+            return self._proofs.gap(candidate)
         [leader], within = self.leading(1), self._problem.within
-        gap = self._proofs.gap_of_leader(leader)
+        gap = self._proofs.gap(leader, [leader])
         # The bound is rounded upwards and may lie just above what the test has proved: what ended
         # the run must not be taken back by the number that is shown for it.
         if within is not None and gap > within and self._proofs.are_within(within, [leader]):
@@ -320,7 +319,7 @@ class Answer:
         pairs, n, alpha = self._pairs, self.on_new.n_independent, self.on_new.alpha
         if pairs is None or not self.speaks_of_new:
             return False
-        is_rival = self._proofs.rivals_of_leader(leader)
+        is_rival = self._proofs.rivals(leader, [leader])
         # Three grounds to end, from the cheapest to look at. First: a rival with too few examples,
         # unless the proof below holds however much the two differ. Second: no lead is large enough
         # to be proved by all examples. Third: leads of that size cannot be proved, but the leader
@@ -329,7 +328,7 @@ class Answer:
             most = nearness(1.0, n)  # however much they differ
             if self._problem.for_new or n < FEWEST_EXAMPLES:
                 return False
-            if self._proofs.gap_of_leader(leader, most) > most:
+            if not self._proofs.are_within(most, [leader]):
                 return False
         rivals = [other for other in reversed(self.ranking()) if is_rival[other]]
         # The worst rivals are the likeliest to be clearly behind, so most often there is no need to
@@ -343,7 +342,7 @@ class Answer:
         if self._problem.for_new or n < FEWEST_EXAMPLES:
             return False
         reach = nearness(float(leads.differing.max()), n)
-        return self._proofs.gap_of_leader(leader, reach) <= reach
+        return self._proofs.are_within(reach, [leader])
 
     def _now(self) -> Belief:
         if self._belief is None:
