@@ -30,7 +30,7 @@ does not depend on how often one looks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 
 import numpy as np
@@ -159,16 +159,21 @@ class Answer:
         self._belief: Belief | None = None
         self._proofs.forget()
 
-    def asked(self, candidate: int) -> None:
-        """Note that a candidate is asked for its next example, after the table did."""
+    def asked(self, rows: Sequence[int]) -> None:
+        """Note that candidates are asked for their next examples, in order.
+
+        Only the first may commit a leader (``commits``).
+        """
         self._belief = None
-        if self._pairs is not None:
-            # This ask is the first at its place and commits a leader: the rows that may lead must
-            # have all scores that are known by now, and no later ask of the same place changes the
-            # choice.
-            if self._pairs.asked[candidate] == len(self._pairs.leaders):
-                self._evidence.feed(self._pairs, self._pairs.front)
-            self._pairs.ask(candidate)
+        if self._pairs is None or not rows:
+            return
+        # This ask is the first at its place and commits a leader: the rows that may lead must have
+        # all scores that are known by now, and no later ask of the same place changes the choice.
+        if self._pairs.asked[rows[0]] == len(self._pairs.leaders):
+            self._evidence.feed(self._pairs, self._pairs.front)
+        self._pairs.ask(rows[0])
+        if len(rows) > 1:
+            np.add.at(self._pairs.asked, rows[1:], 1)
 
     def commits(self, rows: IntArray) -> BoolArray:
         """(n,) mask of those asks of some rows, one after the other, that commit a leader."""
@@ -176,15 +181,9 @@ class Answer:
             return np.full(len(rows), False)
         return self._pairs.commits(rows)
 
-    def asked_all(self, rows: IntArray) -> None:
-        """Note that candidates are asked, as ``asked`` would, where none commits a leader."""
-        self._belief = None
-        if self._pairs is not None:
-            np.add.at(self._pairs.asked, rows, 1)
-
     @property
     def until_review(self) -> float:
-        """Number of scores until ``review`` looks again."""
+        """Number of scores until ``review`` looks again, infinite if it never does."""
         gap, ends_level = self._problem.within, self._problem.ends_level
         never = gap is None and not ends_level
         return inf if never else self._next_review - self._table.n_scores

@@ -125,7 +125,7 @@ class Pairs:
         """
         for ask in asks:
             self.table.ask(ask)
-            self.answer.asked(ask.pair.candidate)
+            self.answer.asked([ask.pair.candidate])
 
     def tell(self, results: Sequence[Tell]) -> None:
         """Record outcomes, in any order: all of them, or none.
@@ -156,44 +156,30 @@ class Pairs:
         """
         if self.rule.until_look <= 1 or not self.table.accepts(moves):
             for event in events_of(moves):
-                self._take_one(event)
+                if isinstance(event, Ask):
+                    self.adopt([event])
+                else:
+                    self.tell([event])
             return
-        # Many at once, up to the next move at which somebody looks at the table: an ask that
-        # commits a leader, the outcome at which the rule fits its model, or that at which the
-        # answer is reviewed. What was asked and told before is the same then.
-        is_tell = moves["number"] < 0
-        n_told = np.cumsum(is_tell)
-        n_scored = np.cumsum(is_tell & (moves["state"] != State.VOID))
-        asks = np.flatnonzero(~is_tell)
+        # Many at once, up to the outcome at which the rule may fit its model or the answer be
+        # reviewed, and to the ask before which a leader is committed: at each of these the table
+        # must be what it was then.
+        is_tell, n_moves = moves["number"] < 0, len(moves)
+        n_told, asks = np.cumsum(is_tell), np.flatnonzero(~is_tell)
         commits = asks[self.answer.commits(moves["candidate"][asks])]
-        start, n_moves = 0, len(moves)
+        start = 0
         while start < n_moves:
-            before, scores = (n_told[start - 1], n_scored[start - 1]) if start else (0, 0)
-            fit = n_told.searchsorted(before + min(self.rule.until_look, n_moves))
-            review = n_scored.searchsorted(scores + min(self.answer.until_review, n_moves))
-            look = min(fit, max(review, n_told.searchsorted(before + 1)))
-            end = min(look + 1, n_moves, *commits[commits.searchsorted(start) :][:1])
-            if end > start:
-                self._take(moves[start:end])
-            else:  # the ask commits a leader
-                [event] = events_of(moves[start : (end := start + 1)])
-                self._take_one(event)
+            until = min(self.rule.until_look, self.answer.until_review, n_moves)
+            look = n_told.searchsorted((n_told[start - 1] if start else 0) + max(1, until))
+            later = commits[commits.searchsorted(start, side="right") :]
+            end = min(look + 1, n_moves, *later[:1])
+            rows = moves["candidate"][start:end][~is_tell[start:end]]
+            self.answer.asked(rows.tolist())
+            self.table.take(moves[start:end])
+            for latest in events_of(moves[start:end][is_tell[start:end]][-1:]):
+                if isinstance(latest, Tell):
+                    self._heed(latest)
             start = end
-
-    def _take_one(self, event: Ask | Tell) -> None:
-        if isinstance(event, Ask):
-            self.adopt([event])
-        else:
-            self.tell([event])
-
-    def _take(self, moves: Moves) -> None:
-        """Take in moves of which at most the last is looked at."""
-        self.table.take(moves)
-        is_tell = moves["number"] < 0
-        self.answer.asked_all(moves["candidate"][~is_tell])
-        for latest in events_of(moves[is_tell][-1:]):
-            if isinstance(latest, Tell):
-                self._heed(latest)
 
     def add_candidates(
         self, count: int, costs: Sequence[float] | None = None, axes: IntArray | None = None
