@@ -49,7 +49,7 @@ def selected(scores: NDArray[Any], seed: int, in_flight: int) -> tuple[int, floa
             heappush(running, (now + length, asks[0].seq, asks[0]))
             asked += 1
         if not running:
-            return calls.rows[pairs.best().best], now
+            return calls.rows[pairs.answer.best().best], now
         now, _, done = heappop(running)
         pairs.tell([calls.outcome(done)])
 

@@ -35,7 +35,7 @@ def measure(data: Path, title: str, seed: int) -> list[float]:
     pairs = make_selector("auto", problem)
     while asks := pairs.ask():
         pairs.tell([calls.outcome(ask) for ask in asks])
-    best = [calls.rows[pairs.best().best]]
+    best = [calls.rows[pairs.answer.best().best]]
     budgets = [round(share * scores[:, first].size) for share in SHARES]
     for rule in ("auto", "ucb-e"):
         found = replay(partial(make_selector, rule), calls, budgets, seed=seed)

@@ -373,5 +373,5 @@ def test_asking_and_telling_stops_as_a_run_does(asked: dict[str, Any]) -> None:
     while asks := selector.ask(4):
         n += len(asks)
         selector.tell([Tell(ask.seq, State.DONE, float(RIGHT[ask.pair])) for ask in asks])
-    assert selector.best().best == 0
+    assert selector.answer.best().best == 0
     assert n == RIGHT.size if asked else n < 0.3 * RIGHT.size

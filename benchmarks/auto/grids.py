@@ -52,7 +52,7 @@ def regrets(data: Path, task: str, seed: int, *, with_axes: bool) -> list[float]
         while (left := calls - selector.table.n_asked) > 0:
             asks = selector.ask(min(AT_ONCE, left))
             selector.tell([Tell(ask.seq, State.DONE, float(scores[ask.pair])) for ask in asks])
-        found.append(float(means.max() - means[selector.best().best]))
+        found.append(float(means.max() - means[selector.answer.best().best]))
     return found
 
 

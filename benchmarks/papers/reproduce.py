@@ -217,7 +217,7 @@ def _measure(case: Case, accuracy: NDArray[np.float64]) -> dict[str, list[list[f
             world, pairs = SimulatedCalls(rewards, seed), make_selector(name, problem, **wanted)
             while asks := pairs.ask(min(1, budget - pairs.table.n_asked)):
                 pairs.tell([world.outcome(asks[0])])
-            chosen = [world.rows[i] for i in pairs.top(case.top_k)]
+            chosen = [world.rows[i] for i in pairs.answer.leading(case.top_k)]
             found[rule].append([*_set_errors(theta, chosen), float(pairs.table.n_scored.max())])
     return found
 

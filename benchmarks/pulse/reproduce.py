@@ -174,7 +174,7 @@ def _errors(
         for _ in range(BATCHES):
             asks = selector.ask(ONE_ARM_BATCH)
             selector.tell([Tell(a.seq, State.DONE, float(row[a.pair.example])) for a in asks])
-        errors.append(float(selector.estimates().mean[0] - row.mean()))
+        errors.append(float(selector.answer.estimates().mean[0] - row.mean()))
     return errors
 
 

@@ -55,8 +55,8 @@ def test_a_set_stands_apart_once_all_its_members_do() -> None:
     selector = opened(Lucb, 4, 400, stop_when_separated=True, top_k=2)
     play(selector, [1.0, 0.95, 0.05, 0.0])
     assert selector.stopped() is Stop.SEPARATED
-    assert selector.top() == (0, 1)
-    estimates = selector.estimates()
+    assert selector.answer.leading(2) == [0, 1]
+    estimates = selector.answer.estimates()
     assert estimates.lower[:2].min() > estimates.upper[2:].max()
     assert estimates.lower[0] < estimates.upper[1]
 
@@ -94,8 +94,8 @@ def test_a_trace_of_sar_by_hand() -> None:
     selector = opened(Sar, 4, 100, budget=40, top_k=2)
     play(selector, [0.9, 0.1, 0.5, 0.7])
     assert selector.table.n_trials.tolist() == [8, 6, 12, 12]
-    assert selector.top() == (0, 3)
-    assert selector.ranking() == [0, 3, 2, 1]
+    assert selector.answer.leading(2) == [0, 3]
+    assert selector.answer.ranking() == [0, 3, 2, 1]
 
 
 def test_the_most_pulls_of_one_worker_are_those_of_the_paper() -> None:
@@ -111,7 +111,7 @@ def test_it_ends_when_the_rest_is_decided() -> None:
         selector = opened(Sar, 3, 100, seed=seed, budget=30, top_k=2)
         play(selector, [0.5, 0.5, 0.1])
         counts.add(tuple(selector.table.n_trials.tolist()))
-        assert set(selector.top()) == {0, 1}
+        assert set(selector.answer.leading(selector.rule.top_k)) == {0, 1}
         assert selector.stopped() is Stop.BUDGET
     assert (7, 7, 7) in counts
     assert len(counts) == 3
@@ -127,7 +127,7 @@ def test_equals_at_the_border_are_rejected_not_accepted() -> None:
 def test_when_all_are_wanted_nothing_is_asked_twice_over() -> None:
     selector = opened(Sar, 3, 100, budget=30, top_k=5)
     play(selector, [0.5, 0.6, 0.7])
-    assert sorted(selector.top()) == [0, 1, 2]
+    assert sorted(selector.answer.leading(selector.rule.top_k)) == [0, 1, 2]
 
 
 def test_a_senseless_number_is_refused() -> None:
@@ -154,7 +154,7 @@ def test_the_posterior_by_hand() -> None:
     selector, rule = told([[1.0, 1.0, 0.0, 1.0], []], n_examples=8)
     wins, losses = rule._posterior()
     assert (wins[0], losses[0]) == (4, 2)
-    np.testing.assert_allclose(selector.estimates().mean, [3 / 8 + 4 / 8 * 4 / 6, np.nan])
+    np.testing.assert_allclose(selector.answer.estimates().mean, [3 / 8 + 4 / 8 * 4 / 6, np.nan])
 
 
 def test_a_draw_has_the_posterior_of_the_mean_over_all_examples() -> None:
@@ -203,7 +203,7 @@ def test_one_by_one_the_ablation_is_algorithm_6() -> None:
 def test_the_ablations_intervals_hold_at_any_time() -> None:
     selector = opened(ScoreOnly, 3, 60, batch=4, members=8)
     WorldRun(selector, World.bernoulli([0.1, 0.9, 0.4], 60, seed=1)).go(100)
-    assert selector.estimates().guarantee is Guarantee.ANYTIME_VALID
+    assert selector.answer.estimates().guarantee is Guarantee.ANYTIME_VALID
 
 
 def test_the_mean_fills_up_with_predictions_by_hand() -> None:
@@ -216,11 +216,11 @@ def test_the_mean_fills_up_with_predictions_by_hand() -> None:
     selector = opened(NaivePooling, 1, 4, history=blank, batch=2)
     for ask in selector.ask(2):
         selector.tell([Tell(ask.seq, State.DONE, 1.0)])
-    assert selector.estimates().mean[0] == 1.0
+    assert selector.answer.estimates().mean[0] == 1.0
     [ask] = selector.ask()
-    assert selector.estimates().mean[0] == pytest.approx(3 / 4)
+    assert selector.answer.estimates().mean[0] == pytest.approx(3 / 4)
     selector.tell([Tell(ask.seq, State.DONE, 0.25)])
-    assert selector.estimates().mean[0] == pytest.approx(2.75 / 4)
+    assert selector.answer.estimates().mean[0] == pytest.approx(2.75 / 4)
 
 
 def test_useless_history_is_left_alone() -> None:

@@ -67,9 +67,9 @@ def test_the_estimate_is_the_models_row_mean_whenever_it_was_asked_for() -> None
     curious, plain = (WorldRun(opened(Lrf, 8, 30), world) for _ in range(2))
     for _ in range(6):
         curious.go(20)
-        curious.selector.estimates()
-    found = plain.go(120).selector.estimates().mean
-    np.testing.assert_array_equal(curious.selector.estimates().mean, found)
+        curious.selector.answer.estimates()
+    found = plain.go(120).selector.answer.estimates().mean
+    np.testing.assert_array_equal(curious.selector.answer.estimates().mean, found)
     draws = KeyedRandom(0, "low-rank")
     model, cells = LowRankEnsemble(8, 30, draws.at(0)), cells_of(plain.selector)
     model.fit(cells, SWEEPS, draws.at(1))
@@ -81,7 +81,7 @@ def test_it_beats_row_means_where_scores_are_of_low_rank() -> None:
         world = low_rank_world(20, 60, seed)
         selector = WorldRun(opened(Lrf, 20, 60, seed=seed), world).go(360).selector
         truth = world.scores.mean(axis=1)
-        by_model = np.abs(selector.estimates().mean - truth).max()
+        by_model = np.abs(selector.answer.estimates().mean - truth).max()
         assert by_model < np.abs(selector.table.mean() - truth).max() / 10
 
 
@@ -89,5 +89,5 @@ def test_a_candidate_without_a_score_has_no_estimate() -> None:
     selector = opened(Lrf, 3, 10)
     asks = selector.ask(12, allowed=np.array([True, True, False]))
     selector.tell([Tell(ask.seq, State.DONE, 0.5) for ask in asks])
-    assert np.isnan(selector.estimates().mean).tolist() == [False, False, True]
-    assert selector.ranking()[-1] == 2
+    assert np.isnan(selector.answer.estimates().mean).tolist() == [False, False, True]
+    assert selector.answer.ranking()[-1] == 2

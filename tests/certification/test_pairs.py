@@ -38,7 +38,7 @@ def driver(order: list[int], *, n: int = 40, correction: str = "sequence", seed:
 def rebuilt_from(spec: CertifySpec, live: Pairs, asks: list[Ask]) -> Pairs:
     """A driver that the log alone says all of, with what was asked."""
     events: list[Event] = [Asked(a.seq, *a.pair, a.reason) for a in asks]
-    k, n = live.problem.n_candidates, live.problem.n_examples
+    k, n = live.rule.problem.n_candidates, live.rule.problem.n_examples
     rebuilt = Certification.recorded(spec, k, events).pairs(Size(k, n), ())
     rebuilt.adopt(asks)
     return rebuilt
@@ -91,7 +91,7 @@ def test_candidates_are_tried_in_order_until_one_fails() -> None:
     assert (found.chosen, found.certified) == (0, (2, 0))
     assert [one.verdict for one in found.screened][-1] is Conclusion.FAILED
     assert selector.stopped() is Stop.VERDICT
-    assert selector.ranking()[:2] == [0, 2]
+    assert selector.answer.ranking()[:2] == [0, 2]
     assert selector.ask(5) == []
     assert found.n_labels < 40
 
@@ -202,7 +202,7 @@ def test_bonferroni_begins_with_the_cheapest_and_ends_with_the_first_good_one() 
     assert (found.chosen, found.certified) == (0, (0,))
     assert [one.candidate for one in found.screened] == [1, 0]
     assert found.screened[-1].log_e_value >= np.log(3 / 0.1)
-    assert selector.ranking()[0] == 0
+    assert selector.answer.ranking()[0] == 0
     assert selector.stopped() is Stop.VERDICT
 
 

@@ -314,7 +314,7 @@ def test_the_entry_point_of_the_page_installs_the_rule(
     groups = tomllib.loads(*blocks(PLUGINS, "toml"))["project"]["entry-points"]
     entry_points = {name.removeprefix("bestarm_agent."): names for name, names in groups.items()}
     install(plugged, monkeypatch, "my-rules", entry_points=entry_points, files={})
-    assert make_selector("best-so-far", Problem(2, 3)).name == "best-so-far"
+    assert make_selector("best-so-far", Problem(2, 3)).rule.name == "best-so-far"
 
 
 # the README, llms.txt, SKILL.md

@@ -49,7 +49,7 @@ def test_every_ask_follows_from_the_log_before_it(tmp_path: Path, rule: str) -> 
     assert standing.spent.usd_nanos <= nanos("0.12")
     events = events_of(path)
     pairs = Selection(spec(selector(rule))).pairs(first_size(events))
-    assert pairs.problem.costs == pytest.approx(PRICES)
+    assert pairs.rule.problem.costs == pytest.approx(PRICES)
     assert unexplained_asks(events, pairs) == []
 
 

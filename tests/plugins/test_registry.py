@@ -89,7 +89,7 @@ def test_an_entry_point_that_leads_to_something_else_is_refused(
 def test_a_built_in_name_means_the_built_in_thing(installed: Install) -> None:
     installed("usurper", "selectors", "uniform", "usurper:Mine", RULE)
     assert selector_names().count("uniform") == 1
-    assert make_selector("uniform", PROBLEM).name == "uniform"
+    assert make_selector("uniform", PROBLEM).rule.name == "uniform"
     assert SELECTORS.load("usurper:Mine").name == "mine"
 
 

@@ -31,7 +31,7 @@ def ever_misses(selector: Pairs, seed: int, means: list[float]) -> tuple[bool, b
     32 calls are in flight; wrong answers take three times as long.
     """
     rng = np.random.default_rng([seed, 5])
-    n_rows, n_examples = len(means), selector.problem.n_examples
+    n_rows, n_examples = len(means), selector.rule.problem.n_examples
     scores = (rng.random((n_rows, n_examples)) < np.array(means)[:, None]).astype(float)
     truth = scores.mean(axis=1)
 
@@ -39,12 +39,12 @@ def ever_misses(selector: Pairs, seed: int, means: list[float]) -> tuple[bool, b
         score = float(scores[ask.pair])
         return Tell(ask.seq, State.DONE, score), rng.exponential(1.0 if score else 3.0)
 
-    naive = MeanIntervals(n_rows, n_examples, 1 - selector.problem.confidence)
+    naive = MeanIntervals(n_rows, n_examples, 1 - selector.rule.problem.confidence)
     missed = naive_missed = False
     for ask in islice(flown(selector, outcome, 32), N_TOLD):
         value = np.array([scores[ask.pair]])
         naive.extend(ask.pair.candidate, value, value)
-        found = selector.estimates()
+        found = selector.answer.estimates()
         missed |= misses(found.lower, found.upper, truth)
         naive_missed |= misses(naive.lower, naive.upper, truth)
     return missed, naive_missed
@@ -74,7 +74,7 @@ def test_a_void_pair_enters_as_anything() -> None:
     asks = selector.ask(4)
     for ask, state in zip(asks, (State.DONE, State.VOID, State.DONE, State.FAILED), strict=True):
         selector.tell([Tell(ask.seq, state, 1.0 if state is State.DONE else 0.0)])
-    estimates = selector.estimates()
+    estimates = selector.answer.estimates()
     assert (estimates.lower[0], estimates.upper[0]) == (2 / 4, 3 / 4)
     assert estimates.guarantee is Guarantee.ANYTIME_VALID
 
@@ -83,17 +83,17 @@ def test_scores_behind_a_pending_one_wait() -> None:
     selector = opened("uniform", 1, 4)
     asks = selector.ask(3)
     selector.tell([Tell(ask.seq, State.DONE, 1.0) for ask in asks[1:]])
-    assert selector.estimates().lower[0] == 0.0
+    assert selector.answer.estimates().lower[0] == 0.0
     selector.tell([Tell(asks[0].seq, State.DONE, 1.0)])
-    assert selector.estimates().lower[0] >= 3 / 4
+    assert selector.answer.estimates().lower[0] >= 3 / 4
 
 
 def test_without_tracking_every_interval_is_open() -> None:
     selector = Pairs(UcbE(Problem(2, 6, track_intervals=False)))
     for ask in selector.ask(12):
         selector.tell([Tell(ask.seq, State.DONE, 1.0)])
-    assert selector.estimates().lower.tolist() == [0.0, 0.0]
-    assert not selector.problem.seeks_proof  # nothing can be shown
+    assert selector.answer.estimates().lower.tolist() == [0.0, 0.0]
+    assert not selector.rule.problem.seeks_proof  # nothing can be shown
     with pytest.raises(ValueError, match="needs intervals"):
         Problem(2, 6, track_intervals=False, within=0.1)
 
@@ -102,14 +102,16 @@ def test_without_tracking_every_interval_is_open() -> None:
 def test_the_leading_are_the_first_of_the_ranking(rule: str) -> None:
     rng = np.random.default_rng(3)
     selector = opened(rule, 6, 40, budget=120, axes=np.arange(6)[:, None] // 2)
-    assert selector.answer.leading(1) == selector.ranking()[:1]  # nothing is known: ties alone
+    assert (
+        selector.answer.leading(1) == selector.answer.ranking()[:1]
+    )  # nothing is known: ties alone
     for _ in range(60):
         for ask in selector.ask(2):
             selector.tell([Tell(ask.seq, State.DONE, float(rng.random() < 0.5))])
         if selector.table.n_asked == 60:
-            selector.bar(selector.ranking()[:2])
-        assert selector.answer.leading(1) == selector.ranking()[:1]
-        assert selector.answer.leading(3) == selector.ranking()[:3]
+            selector.bar(selector.answer.ranking()[:2])
+        assert selector.answer.leading(1) == selector.answer.ranking()[:1]
+        assert selector.answer.leading(3) == selector.answer.ranking()[:3]
 
 
 @pytest.mark.parametrize("rule", ["auto", "racing"])

@@ -41,7 +41,7 @@ def asked_by(rule: str) -> dict[str, Any]:
         state = STATES[int(order.integers(len(STATES)))]
         score = float(scores[ask.pair]) if state is State.DONE else 0.0
         selector.tell([Tell(ask.seq, state, score)])
-    return {"pairs": pairs, "ranking": selector.ranking()}
+    return {"pairs": pairs, "ranking": selector.answer.ranking()}
 
 
 @pytest.mark.parametrize("rule", sorted(SELECTORS.built_in))

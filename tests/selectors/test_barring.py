@@ -28,8 +28,8 @@ def test_the_barred_are_asked_no_more_and_come_last(rule: str) -> None:
         run.finish()
         assert all(pair.candidate != 4 for pair in run.pairs[n_before:])
         assert len(run.pairs) > n_before
-        assert selector.ranking()[-1] == 4
-        verdict = selector.best()
+        assert selector.answer.ranking()[-1] == 4
+        verdict = selector.answer.best()
         assert verdict.best != 4
         assert 4 not in verdict.tied
         assert selector.stopped() is not None
@@ -52,9 +52,9 @@ def test_the_others_can_be_exact_without_the_barred() -> None:
     selector.bar([0])
     WorldRun(selector, World.bernoulli(MEANS, N, 1)).finish()
     assert selector.stopped() is Stop.EXHAUSTED
-    assert selector.estimates().guarantee is Guarantee.EXACT
+    assert selector.answer.estimates().guarantee is Guarantee.EXACT
     assert selector.table.n_trials[0] == 0
-    assert selector.margin() == 0.0
+    assert selector.answer.margin() == 0.0
     selector = begun("ucb-e")
     selector.bar(range(K))
     assert selector.ask(3) == []
@@ -64,13 +64,13 @@ def test_the_others_can_be_exact_without_the_barred() -> None:
 def test_a_barred_leader_leaves_the_title_to_the_next() -> None:
     selector = begun("uniform")
     play(selector, MEANS)
-    gaps = [selector.margin(i) for i in range(K)]
+    gaps = [selector.answer.margin(i) for i in range(K)]
     assert gaps == pytest.approx(np.max(MEANS) - np.array(MEANS))
-    assert selector.best().best == 4
+    assert selector.answer.best().best == 4
     selector.bar([4])
-    assert selector.best().best == 3
-    assert selector.best().separated
-    assert selector.ranking() == [3, 2, 1, 0, 4]
+    assert selector.answer.best().best == 3
+    assert selector.answer.best().separated
+    assert selector.answer.ranking() == [3, 2, 1, 0, 4]
 
 
 def test_barring_twice_and_growing_keep_who_is_barred() -> None:

@@ -34,11 +34,11 @@ def test_a_run_stops_once_no_score_can_change_its_answer(
     selector = opened(rule, 3, 400, **STOPS)
     play(selector, scores)
     assert selector.stopped() is stop
-    verdict = selector.best()
+    verdict = selector.answer.best()
     assert scores[verdict.best] == 1.0
     assert (len(verdict.tied), verdict.separated) == (n_tied, n_tied == 0)
     assert selector.table.n_trials[2] < 200  # it has shown what it is long before the end
-    assert n_tied == 0 or selector.margin() == 0
+    assert n_tied == 0 or selector.answer.margin() == 0
 
 
 @pytest.mark.parametrize("rule", ["racing", "auto", "uniform"])
@@ -46,10 +46,10 @@ def test_a_run_stops_once_the_leading_one_is_near_enough(rule: str) -> None:
     run = finished(rule, within=0.1)
     selector = run.selector
     assert selector.stopped() is Stop.WITHIN
-    assert selector.margin() <= 0.1
-    assert not selector.best().separated
+    assert selector.answer.margin() <= 0.1
+    assert not selector.answer.best().separated
     means = NEAR.mean(4, N)
-    assert means[selector.best().best] >= means.max() - 0.1
+    assert means[selector.answer.best().best] >= means.max() - 0.1
     cold = replay(run.events[:-2], opened(rule, 4, N, **STOPS, within=0.1))
     assert cold.stopped() is None
     assert replay(run.events[-2:], cold).stopped() is Stop.WITHIN
@@ -59,7 +59,7 @@ def test_a_set_is_near_enough_if_each_of_it_is() -> None:
     selector = opened("opt-mai", 4, N, **STOPS, budget=4 * N, within=0.25, top_k=3)
     WorldRun(selector, World.bernoulli([0.9, 0.85, 0.3, 0.28], N, 4)).finish()
     assert selector.stopped() is Stop.WITHIN
-    assert set(selector.top()) >= {0, 1}
+    assert set(selector.answer.leading(selector.rule.top_k)) >= {0, 1}
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_good_enough_is_wrong_at_most_at_level_delta(check_rate: RateCheck) -> N
         selector = opened("racing", 3, 40, **STOPS, **problem)
         WorldRun(selector, World.of(rows), in_flight=16).finish()
         if selector.stopped() in (Stop.WITHIN, Stop.SEPARATED):
-            wrong += selector.best().best != 0
+            wrong += selector.answer.best().best != 0
     check_rate(wrong, 40, 0.2)
 
 
@@ -105,7 +105,7 @@ def after_seventy_scores_each(rule: str, *, stops: bool) -> Pairs:
 @pytest.mark.parametrize("rule", RULES)
 def test_only_what_can_still_decide_is_asked(rule: str) -> None:
     selector = after_seventy_scores_each(rule, stops=True)
-    tied = selector.best().tied
+    tied = selector.answer.best().tied
     assert tied  # the two good ones are too close to be told apart
     if not selector.rule.exogenous:  # its intervals show nothing
         assert 2 in tied

@@ -42,8 +42,8 @@ def test_level_candidates_end_a_run_early_and_change_no_ask_before(rule: str) ->
     assert level.selector.stopped() is Stop.LEVEL
     assert len(level.pairs) < 0.7 * len(whole.pairs)
     assert whole.pairs[: len(level.pairs)] == level.pairs
-    assert not level.selector.best().separated
-    rebuilt = replay(level.events, make_selector(rule, level.selector.problem))
+    assert not level.selector.answer.best().separated
+    rebuilt = replay(level.events, make_selector(rule, level.selector.rule.problem))
     assert rebuilt.stopped() is Stop.LEVEL
     rebuilt.add_candidates(1)
     assert rebuilt.stopped() is None, "a candidate that joins opens the run again"
@@ -80,11 +80,11 @@ def test_a_leader_that_is_shown_to_be_near_enough_ends_a_run() -> None:
         world = World.bernoulli([0.85, 0.81, 0.6], N, seed)
         whole = finished(world, "racing", within=EXACT)
         near = finished(world, "racing")
-        answer, leader = near.selector.answer, near.selector.best().best
+        answer, leader = near.selector.answer, near.selector.answer.best().best
         lead = seen_lead(answer, leader, 1 - leader)
         if near.selector.stopped() is Stop.LEVEL and not lead.is_level(N, answer.on_new.alpha):
             ended += 1
-            assert near.selector.margin() <= nearness(0.4, N)
+            assert near.selector.answer.margin() <= nearness(0.4, N)
             assert len(near.pairs) < len(whole.pairs)
             means = world.scores.mean(axis=1)
             assert means[leader] >= means.max() - nearness(0.4, N)
@@ -105,7 +105,7 @@ def test_what_was_beaten_by_little_is_asked_on_to_show_it_for_new_examples() -> 
         world = World.bernoulli([0.9, 0.7], N, seed)
         for k, asked in enumerate(({"within": EXACT}, {})):
             run = finished(world, "racing", **asked)
-            best = run.selector.best().best
+            best = run.selector.answer.best().best
             shown[k] += run.selector.answer.on_new.behind(best) == 0.0
             pairs[k] += len(run.pairs)
     assert shown[0] < shown[1]
@@ -154,7 +154,7 @@ def test_pairs_in_flight_are_waited_for_and_void_ones_count_against_the_leader()
 
 def errors(pairs: Pairs) -> tuple[bool, bool, bool]:
     """Tell which statements are wrong of candidates of mean .7: "shown", a mean, a lead."""
-    answer, k = pairs.answer, pairs.problem.n_candidates
+    answer, k = pairs.answer, pairs.rule.problem.n_candidates
     means = [answer.on_new.mean(one) for one in range(k)]
     leads = [answer.on_new.lead(one, other) for one, other in permutations(range(k), 2)]
     return (

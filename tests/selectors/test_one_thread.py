@@ -50,6 +50,6 @@ def test_models_are_fitted_on_one_thread(
     axes = np.array([[i // 4, i % 4] for i in range(16)]) if with_axes else None
     selector = opened(rule, 16, 40, seed=1, axes=axes)
     WorldRun(selector, World.with_failures((16, 40), 1), 4).go(120)
-    selector.best()
+    selector.answer.best()
     assert seen
     assert set().union(*seen) == {1}

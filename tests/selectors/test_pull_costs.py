@@ -123,7 +123,7 @@ def test_auto_spends_less_on_a_dear_half_that_is_as_good() -> None:
 def test_candidates_that_join_bring_their_costs() -> None:
     selector = opened("ucb-e", 2, 9, costs=(1.0, 2.0))
     selector.add_candidates(1, [4.0])
-    assert selector.problem.costs == (1.0, 2.0, 4.0)
+    assert selector.rule.problem.costs == (1.0, 2.0, 4.0)
     expected = selector.rule.expected_costs()
     assert expected is not None
     assert expected.tolist() == [1.0, 2.0, 4.0]

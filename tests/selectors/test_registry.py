@@ -18,7 +18,7 @@ PROBLEM = Problem(3, 10, budget=20)
 def test_every_rule_is_made_by_its_name_with_its_defaults(name: str) -> None:
     selector = make_selector(name, PROBLEM)
     assert type(selector.rule) is selector_class(name)
-    assert selector.name == name
+    assert selector.rule.name == name
     assert len(selector.ask(2)) == 2
 
 
@@ -31,7 +31,7 @@ def test_parameters_are_known_and_reach_the_rule() -> None:
     assert (params["top_k"].default, params["top_k"].annotation) == (1, int)
     assert {"eta", "batch", "rank"} <= set(selector_params("ucb-e-lrf"))  # keywords of a rule
     make_selector("ucb-e-lrf", PROBLEM, batch=2, rank=2, members=4)
-    assert make_selector("pulse", PROBLEM, history=None).name == "pulse"
+    assert make_selector("pulse", PROBLEM, history=None).rule.name == "pulse"
 
 
 @pytest.mark.parametrize(

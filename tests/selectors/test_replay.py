@@ -71,13 +71,15 @@ def test_many_at_a_time_are_as_one_by_one(
             assert one.answer.is_level == run.selector.answer.is_level
             assert one.answer.is_within == run.selector.answer.is_within
             for left, right in zip(
-                vars_of(one.estimates()), vars_of(run.selector.estimates()), strict=True
+                vars_of(one.answer.estimates()),
+                vars_of(run.selector.answer.estimates()),
+                strict=True,
             ):
                 np.testing.assert_array_equal(left, right)
-            assert one.ranking() == run.selector.ranking()
+            assert one.answer.ranking() == run.selector.answer.ranking()
             assert one.stopped() == run.selector.stopped()
-            assert one.margin() == run.selector.margin()
-            leader = one.ranking()[0]
+            assert one.answer.margin() == run.selector.answer.margin()
+            leader = one.answer.ranking()[0]
             assert one.answer.tied(leader) == run.selector.answer.tied(leader)
         assert [paged.next_choice() for _ in range(2)] == [plain.next_choice() for _ in range(2)]
 

@@ -66,7 +66,7 @@ def declared(pairs: Pairs, matrix: ScoreMatrix, seed: int, how: str) -> tuple[bo
     ever = wrongly = False
     best = {i for i, row in enumerate(world.rows) if truth[row] >= truth.max() - 1e-9}
     for _ in flown(pairs, outcome, in_flight):
-        verdict = pairs.best()
+        verdict = pairs.answer.best()
         ever |= verdict.separated
         wrongly |= verdict.separated and verdict.best not in best
     return ever, wrongly

@@ -104,7 +104,7 @@ def test_a_batch_is_told_as_a_whole_or_not_at_all(odd: dict[str, Any]) -> None:
     for one in (selector, untouched):
         one.tell(good)
     assert np.array_equal(selector.table.cells, untouched.table.cells)
-    assert selector.estimates().mean.tolist() == untouched.estimates().mean.tolist()
+    assert selector.answer.estimates().mean.tolist() == untouched.answer.estimates().mean.tolist()
 
 
 @pytest.mark.parametrize("rule", ["ucb-e", "racing", "auto"])
@@ -115,9 +115,9 @@ def test_nothing_is_shown_of_candidates_that_all_left(rule: str, scores: int) ->
     selector.tell([Tell(ask.seq, State.DONE, 1.0) for ask in asks])
     selector.bar([0, 1, 2])
     assert selector.stopped() is Stop.EXHAUSTED
-    assert selector.estimates().guarantee is not Guarantee.EXACT
+    assert selector.answer.estimates().guarantee is not Guarantee.EXACT
     with pytest.raises(ValueError, match="all candidates have left"):
-        selector.best()
+        selector.answer.best()
     assert selector.ask(3) == []
 
 

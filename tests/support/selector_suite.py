@@ -119,7 +119,7 @@ def wins_more_often(make: Callable[[Problem], Rule], budget: int, worlds: int, t
         selector = Pairs(make(problem))
         WorldRun(selector, world).go(budget)
         finish_pending(selector, world)
-        wins += selector.best().best == int(np.argmax(world.mean(*EASY_SHAPE)))
+        wins += selector.answer.best().best == int(np.argmax(world.mean(*EASY_SHAPE)))
         if wins > than or wins + worlds - seed - 1 <= than:
             break
     return wins > than
@@ -198,10 +198,10 @@ class SelectorSuite(PublicSuite):
         [ask] = selector.ask()
         assert (ask.seq, selector.table.n_asked) == (0, 1)
         assert selector.table.cells[ask.pair] == State.PENDING
-        assert selector.estimates().pending.sum() == 1
+        assert selector.answer.estimates().pending.sum() == 1
         selector.tell([Tell(0, State.DONE, 1.0)])
         assert selector.table.cells[ask.pair] == State.DONE
-        assert selector.estimates().pending.sum() == 0
+        assert selector.answer.estimates().pending.sum() == 0
 
     def test_nobody_takes_the_turn_of_a_busy_candidate(self) -> None:
         patient, plain = (WorldRun(self.open(), World.with_failures((K, N), 5)) for _ in range(2))
@@ -228,17 +228,21 @@ class SelectorSuite(PublicSuite):
         np.testing.assert_array_equal(first.table.cells, second.table.cells)
         np.testing.assert_allclose(first.table.mean(), second.table.mean())
         if first.rule.exogenous:
-            np.testing.assert_allclose(first.estimates().lower, second.estimates().lower)
-            np.testing.assert_allclose(first.estimates().upper, second.estimates().upper)
+            np.testing.assert_allclose(
+                first.answer.estimates().lower, second.answer.estimates().lower
+            )
+            np.testing.assert_allclose(
+                first.answer.estimates().upper, second.answer.estimates().upper
+            )
 
     def test_telling_twice_is_refused(self) -> None:
         selector = self.open()
         asks = selector.ask(4)
         selector.tell([Tell(asks[1].seq, State.DONE, 1.0, cost=2.0)])
-        before = selector.estimates()
+        before = selector.answer.estimates()
         with pytest.raises(ValueError, match="was told before"):
             selector.tell([Tell(asks[1].seq, State.DONE, 0.0, cost=2.0)])
-        after = selector.estimates()
+        after = selector.answer.estimates()
         np.testing.assert_array_equal(before.mean, after.mean)
         np.testing.assert_array_equal(before.n, after.n)
         assert selector.table.spent.sum() == 2.0
@@ -259,7 +263,7 @@ class SelectorSuite(PublicSuite):
         selector.ask(2)
         with pytest.raises(ValueError, match=r"asked|score|cost|state"):
             selector.tell([wrong])
-        assert selector.estimates().pending.sum() == 2
+        assert selector.answer.estimates().pending.sum() == 2
 
     def test_failures_count_and_void_pairs_do_not(self) -> None:
         selector = self.open(2, 3)
@@ -268,13 +272,13 @@ class SelectorSuite(PublicSuite):
             [ask] = selector.ask()
             state = states[ask.pair.example]
             selector.tell([Tell(ask.seq, state, 0.75 / state)])
-        estimates = selector.estimates()
+        estimates = selector.answer.estimates()
         assert (estimates.n.tolist(), estimates.void.tolist()) == ([2, 2], [1, 1])
         np.testing.assert_allclose(selector.table.mean(), (0.75 / 2 + 0.75 / 3) / 2)
 
     def test_estimates_are_in_range_and_the_callers_to_keep(self) -> None:
         run = WorldRun(self.open(), World.with_failures((K, N), 13), 4).go(30)
-        estimates = run.selector.estimates()
+        estimates = run.selector.answer.estimates()
         known = ~np.isnan(estimates.mean)
         assert ((estimates.mean[known] >= 0) & (estimates.mean[known] <= 1)).all()
         assert (estimates.lower >= 0).all()
@@ -282,12 +286,12 @@ class SelectorSuite(PublicSuite):
         assert (estimates.lower <= estimates.upper).all()
         for array in (estimates.mean, estimates.lower, estimates.n, estimates.pending):
             array[:] = 0
-        assert run.selector.estimates().n.sum() > 0
-        assert run.selector.estimates().pending.sum() > 0
+        assert run.selector.answer.estimates().n.sum() > 0
+        assert run.selector.answer.estimates().pending.sum() > 0
 
     def test_a_single_candidate_is_the_best(self) -> None:
         selector = WorldRun(self.open(1), World.with_failures((1, N), 14)).go(3).selector
-        assert selector.best().best == 0
+        assert selector.answer.best().best == 0
 
     def test_it_beats_uniform_sampling_on_an_easy_problem(self) -> None:
         if not self.learns:
@@ -301,7 +305,7 @@ class SelectorSuite(PublicSuite):
         world = World.bernoulli(np.linspace(0.2, 0.8, K), N, seed=3)
         selector = WorldRun(self.open(), world, in_flight).finish().selector
         truth = world.mean(K, N)
-        estimates, verdict = selector.estimates(), selector.best()
+        estimates, verdict = selector.answer.estimates(), selector.answer.best()
         assert estimates.guarantee is verdict.guarantee is Guarantee.EXACT
         assert truth[verdict.best] == truth.max()
         np.testing.assert_allclose(estimates.mean, truth)
@@ -314,24 +318,24 @@ class SelectorSuite(PublicSuite):
         world.states[4], world.scores[4] = state, 0.0
         run = WorldRun(self.open(), world, 8).finish()
         assert len(run.pairs) == K * N
-        assert run.selector.best().best == 2
-        assert run.selector.ranking()[-1] == 4 or state is State.FAILED
+        assert run.selector.answer.best().best == 2
+        assert run.selector.answer.ranking()[-1] == 4 or state is State.FAILED
 
     def test_a_run_may_begin_without_candidates(self) -> None:
         run = WorldRun(self.open(0, N, budget=40 * N), World.with_failures((2, N), 11))
         assert run.ask(3) == []
         with pytest.raises(ValueError, match="no candidate"):
-            run.selector.best()
+            run.selector.answer.best()
         run.grow(candidates=2)
         assert len(run.finish().pairs) == 2 * N
 
     def test_there_is_always_an_answer(self) -> None:
         run = WorldRun(self.open(), World.with_failures((K, N), 12), 4)
         for _ in range(12):
-            verdict, ranking = run.selector.best(), run.selector.ranking()
+            verdict, ranking = run.selector.answer.best(), run.selector.answer.ranking()
             assert sorted(ranking) == list(range(K))
             assert verdict.best == ranking[0]
-            assert run.selector.top(3) == tuple(ranking[:3])
+            assert run.selector.answer.leading(3) == ranking[:3]
             run.go(5)
 
 

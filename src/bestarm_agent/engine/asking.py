@@ -108,7 +108,7 @@ class Asking:
         """
         if self._ledger.budget.seconds is not None or self._pool.takes_turns:
             return False
-        if self._record.pairs.problem.seeks_proof or self._record.objective is not None:
+        if self._record.pairs.rule.problem.seeks_proof or self._record.objective is not None:
             return True
         n_unseen = int(self._record.pairs.table.n_unseen.sum())
         return self._pool.payable(self._ledger, n_unseen, None) < n_unseen

@@ -173,7 +173,7 @@ class RunRecord:
 
 def feed_rare(pairs: Pairs, event: Event) -> None:
     """Tell a source of pairs of candidates, examples or budget that were added after its making."""
-    costs, axes = pairs.problem.costs, pairs.problem.axes
+    costs, axes = pairs.rule.problem.costs, pairs.rule.problem.axes
     match event:
         case CandidatesAdded():  # with costs if it works per dollar, axes if it knows them
             pairs.add_candidates(
@@ -187,7 +187,7 @@ def feed_rare(pairs: Pairs, event: Event) -> None:
             pairs.add_examples(len(event.ids))
         # A rule plans for a number of answers, which may grow and never shrinks: caps that are
         # lowered end the run earlier by the ledger.
-        case BudgetSet() if (planned := pairs.problem.budget) is not None:
+        case BudgetSet() if (planned := pairs.rule.problem.budget) is not None:
             answers = planned_answers(event.budget, costs)
             if answers is not None and answers > planned:
                 pairs.add_budget(answers - planned)

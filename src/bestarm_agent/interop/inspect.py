@@ -457,7 +457,7 @@ class InspectRace:
         except ValueError as error:
             raise self.fail(str(error)) from None
         if not rule.rule.common_examples:
-            raise self.fail(f"rule {rule.name!r} does not take common examples in one order")
+            raise self.fail(f"rule {rule.rule.name!r} does not take common examples in one order")
         order = rule.rule.order.examples
         self._order: list[int] = order.tolist()  # place -> example
         self._place_of: list[int] = order.argsort().tolist()  # example -> place

@@ -5,8 +5,7 @@
 2. ``tell`` puts an outcome into the table, then tells the rule and its answer.
 3. ``replay`` rebuilds the same state from the log of an earlier process, as ``adopt`` and ``tell``
    would move by move.
-4. ``estimates``, ``best``, ``margin`` and ``ranking`` say what is known so far; ``stopped`` says
-   why nothing will be asked any more.
+4. ``answer`` says what is known so far; ``stopped`` says why nothing will be asked any more.
 """
 
 from __future__ import annotations
@@ -20,14 +19,11 @@ from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.types import (
     Ask,
     Choice,
-    Estimates,
     Moves,
     Pair,
-    Problem,
     State,
     Stop,
     Tell,
-    Verdict,
     events_of,
 )
 from bestarm_agent.stats.arrays import BoolArray, IntArray
@@ -43,7 +39,8 @@ class Pairs:
     ``ask(1)``.
 
     Attributes:
-        rule: chooses the pairs.
+        rule: chooses the pairs; its ``problem`` is as it is now: candidates and budget may have
+            grown.
         table: everything asked and told so far; read only for callers.
         answer: what the table says about the candidates.
     """
@@ -62,16 +59,6 @@ class Pairs:
         statements stay what they are.
         """
         self.wanted = None if candidates is None else list(candidates)
-
-    @property
-    def problem(self) -> Problem:
-        """The problem as it is now: candidates and budget may have grown."""
-        return self.rule.problem
-
-    @property
-    def name(self) -> str:
-        """The rule's name."""
-        return self.rule.name
 
     def ask(
         self, n: int = 1, *, allowed: BoolArray | None = None, busy: BoolArray | None = None
@@ -113,7 +100,7 @@ class Pairs:
             return None
         # If those that may still be called cannot change whether the best is established, their
         # calls would be paid for nothing: better none, until others may be asked again.
-        if allowed is not None and self.problem.seeks_proof and not self._may_decide(rows):
+        if allowed is not None and self.rule.problem.seeks_proof and not self._may_decide(rows):
             return None
         choice = self.rule.choose(rows, self._random.at(self.table.n_asked))
         return None if isinstance(choice, Stop) else choice
@@ -189,7 +176,7 @@ class Pairs:
         ``costs`` (count,) and ``axes`` (count, A) are theirs; without axes, their levels are their
         own. Raises ValueError where costs or axes do not fit those of the others.
         """
-        problem = self.problem
+        problem = self.rule.problem
         if problem.axes is not None:
             own = np.full((count, problem.axes.shape[1]), -1) if axes is None else axes
             axes = np.concatenate([problem.axes, own])
@@ -210,7 +197,7 @@ class Pairs:
         Raises ValueError for a rule: it draws from all examples from the start.
         """
         if self.rule.seeks_best:
-            raise ValueError(f"no examples can join a run by {self.name!r}; begin a new one")
+            raise ValueError(f"no examples can join a run by {self.rule.name!r}; begin a new one")
         self.table.add_examples(count)
 
     def add_budget(self, count: int) -> None:
@@ -218,9 +205,10 @@ class Pairs:
 
         Raises ValueError if ``count`` is negative, or no budget was given at the start.
         """
-        if count < 0 or self.problem.budget is None:
-            raise ValueError(f"cannot add {count} pairs to a budget of {self.problem.budget}")
-        self.rule.problem = replace(self.problem, budget=self.problem.budget + count)
+        budget = self.rule.problem.budget
+        if count < 0 or budget is None:
+            raise ValueError(f"cannot add {count} pairs to a budget of {budget}")
+        self.rule.problem = replace(self.rule.problem, budget=budget + count)
         self.rule.changed()
 
     def bar(self, candidates: Sequence[int]) -> None:
@@ -251,26 +239,6 @@ class Pairs:
             return ending
         choice = self.rule.choose(self.rule.askable, self._random.at(self.table.n_asked))
         return choice if isinstance(choice, Stop) else None
-
-    def estimates(self) -> Estimates:
-        """Return point estimates and intervals of every candidate's mean over all N examples."""
-        return self.answer.estimates()
-
-    def best(self) -> Verdict:
-        """Name the candidate with the highest estimate; raises ValueError if there is none."""
-        return self.answer.best()
-
-    def margin(self, candidate: int | None = None) -> float:
-        """Bound how far a candidate, by default the leading one, is from the best, in [0, 1]."""
-        return self.answer.margin(candidate)
-
-    def ranking(self) -> list[int]:
-        """Return all candidates, best first; rules that drop candidates rank those last."""
-        return self.answer.ranking()
-
-    def top(self, count: int | None = None) -> tuple[int, ...]:
-        """Return the ``count`` best candidates, best first; by default as many as are wanted."""
-        return tuple(self.ranking()[: self.rule.top_k if count is None else count])
 
     @property
     def _askable(self) -> BoolArray:

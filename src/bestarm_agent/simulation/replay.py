@@ -134,7 +134,7 @@ def _answers(
             pairs.tell([calls.outcome(ask) for ask in asks])
             evaluated += len(asks)
         # Back to the rows of the file: a rule knows the shuffled ones only.
-        best, ranking = calls.rows[pairs.best().best], pairs.top(depth)
+        best, ranking = calls.rows[pairs.answer.best().best], pairs.answer.leading(depth)
         answers.append(ReplayAnswer(budget, evaluated, best, tuple(calls.rows[i] for i in ranking)))
     return answers
 

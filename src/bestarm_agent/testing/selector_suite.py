@@ -54,7 +54,7 @@ def replay(events: Iterable[Event], selector: Pairs) -> Pairs:
         if isinstance(event, int):
             selector.replay(moves_of(moves))
             moves = []
-            costs = None if selector.problem.costs is None else [0.1] * event
+            costs = None if selector.rule.problem.costs is None else [0.1] * event
             selector.add_candidates(event, costs)
         else:
             moves.append(event)
@@ -198,8 +198,8 @@ class SelectorSuite:
         for size in (3, 9, 20, 33):
             for mask in (None, np.arange(K) > 2, np.arange(K) % 2 == 0, np.zeros(K, dtype=bool)):
                 curious.selector.next_choice(mask)
-            curious.selector.estimates()
-            curious.selector.best()
+            curious.selector.answer.estimates()
+            curious.selector.answer.best()
             # People look at a running study at any time, and what it asks must not depend on that.
             assert curious.go(size).pairs == plain.go(size).pairs
 
@@ -218,7 +218,9 @@ class SelectorSuite:
             cold.waiting = list(warm.waiting)
             warm.seed, n_before = cold.seed, len(warm.pairs)
             assert cold.go(20).pairs == warm.go(20).pairs[n_before:]
-            np.testing.assert_array_equal(cold.selector.ranking(), warm.selector.ranking())
+            np.testing.assert_array_equal(
+                cold.selector.answer.ranking(), warm.selector.answer.ranking()
+            )
 
     def test_nothing_works_at_all(self) -> None:
         world = World.with_failures((K, N), 7)
@@ -227,7 +229,9 @@ class SelectorSuite:
         assert selector.stopped() is Stop.EXHAUSTED
         assert np.isnan(selector.table.mean()).all()
         # Without a single score nothing speaks for any candidate, and a rule must say so.
-        assert selector.best().tied == tuple(i for i in range(K) if i != selector.best().best)
+        assert selector.answer.best().tied == tuple(
+            i for i in range(K) if i != selector.answer.best().best
+        )
 
     def test_candidates_join_a_run(self) -> None:
         world = World.with_failures((K + 3, N), 10)
@@ -238,5 +242,5 @@ class SelectorSuite:
         run.finish()
         assert set(run.pairs) == {Pair(i, j) for i in range(K + 3) for j in range(N)}
         assert len(run.pairs) == (K + 3) * N
-        estimates = run.selector.estimates()
+        estimates = run.selector.answer.estimates()
         assert estimates.mean.shape == estimates.lower.shape == estimates.n.shape == (K + 3,)

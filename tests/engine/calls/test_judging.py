@@ -92,7 +92,7 @@ def test_a_judge_that_fails_makes_a_pair_void_and_never_wrong() -> None:
     assert "judge model j/judge-model gave no answer: scripted server" in failure.message
     assert outcome.judge_spend == Spend(calls=3), "three attempts"
     assert outcome.reply_key is not None, "the answer is paid for and kept"
-    assert scene.loop.record.pairs.estimates().mean[0] == 1.0
+    assert scene.loop.record.pairs.answer.estimates().mean[0] == 1.0
 
 
 def test_only_the_judge_is_asked_again_after_a_bad_key() -> None:

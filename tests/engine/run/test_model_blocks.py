@@ -113,7 +113,7 @@ def play(*, judged: bool = False, n_examples: int = 100, **options: Any) -> tupl
 def test_blocks_save_swaps_and_find_the_best(selector: str) -> None:
     scene, box, end = play(selector=selector, budget=Budget(answers=300))
     assert end is End.BUDGET
-    assert scene.loop.record.pairs.best().best == 2  # c
+    assert scene.loop.record.pairs.answer.best().best == 2  # c
     assert set(box.loads) == set(MEANS), "every model had a block"
     assert len(box.loads) <= 30, "blocks grow with the asks made"
 

@@ -257,7 +257,7 @@ def test_an_outage_is_not_a_wrong_answer() -> None:
     scene = Scene({"a": Actor("p", answer)})
     scene.run()
     assert states(scene, 0) == [19, 0, 1]
-    estimates = scene.loop.record.pairs.estimates()
+    estimates = scene.loop.record.pairs.answer.estimates()
     assert estimates.mean[0] == 1.0
     assert (estimates.lower[0], estimates.upper[0]) == pytest.approx((0.95, 1.0))
 
@@ -294,7 +294,7 @@ def test_the_candidates_own_failure_counts_with_the_floor() -> None:
     scene = Scene({"a": actor}, rules=Rules(failed_score=0.25, max_failed_share=1.0))
     scene.run()
     assert states(scene, 0) == [18, 2, 0]
-    assert scene.loop.record.pairs.estimates().mean[0] == pytest.approx((18 + 0.5) / 20)
+    assert scene.loop.record.pairs.answer.estimates().mean[0] == pytest.approx((18 + 0.5) / 20)
 
 
 def test_a_bad_key_stops_one_provider_and_leaves_the_others() -> None:

@@ -127,7 +127,7 @@ def test_a_small_budget_goes_to_some_of_the_candidates() -> None:
     asked = play(selector, scores, 40)
     assert len(set(asked[:20])) == len(set(asked)) == 20, "all of them first"
     assert max(np.bincount(asked)) > 2, "the rest goes to the best"
-    assert scores[selector.best().best] == max(scores[i] for i in asked)
+    assert scores[selector.answer.best().best] == max(scores[i] for i in asked)
     selector.add_budget(60)
     assert len({*asked, *play(selector, scores, 60)}) == 60
     others = set(play(opened(Auto, 60, 30, budget=40, seed=1), scores, 40))
@@ -184,7 +184,7 @@ def test_a_candidate_whose_failures_are_void_is_not_shown_to_be_the_best() -> No
     for seed in range(12):
         world = with_hidden_failures(seed)
         selector = WorldRun(opened(Auto, 6, 200, seed=seed, budget=400), world).go(400).selector
-        verdict, estimates = selector.best(), selector.estimates()
+        verdict, estimates = selector.answer.best(), selector.answer.estimates()
         assert verdict.best == 0  # of what could be measured it has the highest mean
         assert 1 in verdict.tied
         truth = world.scores.mean(axis=1)
@@ -196,9 +196,9 @@ def test_many_pulls_at_once_spread_out_and_move_no_estimate() -> None:
     world = World.bernoulli([0.7, 0.69, 0.68, 0.2, 0.2, 0.2], 300, 6)
     run = WorldRun(opened(Auto, 6, 300, seed=1), world).go(120)
     chosen(run, 0)
-    before = run.selector.estimates().mean
+    before = run.selector.answer.estimates().mean
     asks = run.ask(60)
-    np.testing.assert_allclose(run.selector.estimates().mean, before)
+    np.testing.assert_allclose(run.selector.answer.estimates().mean, before)
     new = np.bincount([ask.pair.candidate for ask in asks], minlength=6)
     assert new.max() <= 30
     assert (new[:3] > 5).all()
@@ -255,9 +255,9 @@ def test_a_barred_leader_is_no_longer_compared_with(monkeypatch: pytest.MonkeyPa
     world = World.bernoulli([0.9, 0.6, 0.5, 0.1], 300, 10)
     run = WorldRun(opened(Auto, 4, 300, seed=1), world).go(200)
     chosen(run, 0)
-    assert run.selector.best().best == 0
+    assert run.selector.answer.best().best == 0
     run.selector.bar([0])
     new = chosen(run, 60)
     assert new[0] == 0
-    assert run.selector.best().best == 1
+    assert run.selector.answer.best().best == 1
     assert min(new[1], new[2]) > 5  # the next two are compared with each other

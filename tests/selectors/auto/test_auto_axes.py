@@ -29,7 +29,7 @@ def regret(world: World, axes: IntArray | None, seed: int, n_pulls: int) -> floa
     selector = opened(Auto, k, n, seed=seed, axes=axes, track_intervals=False)
     WorldRun(selector, world).go(n_pulls)
     means = world.scores.mean(axis=1)
-    return float(means.max() - means[selector.best().best])
+    return float(means.max() - means[selector.answer.best().best])
 
 
 def test_candidates_without_shared_levels_are_asked_as_without_axes() -> None:
@@ -62,10 +62,13 @@ def test_it_says_what_it_expects_of_candidates_not_tried() -> None:
         WorldRun(selector, world).go(120)
         untried = selector.table.n_trials == 0
         assert untried.sum() > 50
-        expected, true = selector.estimates().mean[untried], world.scores.mean(axis=1)[untried]
+        expected, true = (
+            selector.answer.estimates().mean[untried],
+            world.scores.mean(axis=1)[untried],
+        )
         found.append(float(np.corrcoef(expected, true)[0, 1]))
         tried = np.flatnonzero(selector.table.n_scored)
-        assert set(selector.ranking()[: len(tried)]) == set(tried.tolist())
+        assert set(selector.answer.ranking()[: len(tried)]) == set(tried.tolist())
     assert np.mean(found) > 0.5
 
 
@@ -87,10 +90,10 @@ def test_candidates_that_join_with_levels_are_known_by_them() -> None:
     selector = opened(Auto, 40, 60, seed=1, axes=axes)
     WorldRun(selector, world).go(100)
     selector.add_candidates(2, axes=np.array([[0, 99], [3, 99]]))
-    worst, best = selector.estimates().mean[40:]
+    worst, best = selector.answer.estimates().mean[40:]
     assert best - worst > 0.3
     selector.add_candidates(1)  # levels of its own
-    assert worst < selector.estimates().mean[42] < best
+    assert worst < selector.answer.estimates().mean[42] < best
 
 
 def test_axes_must_fit() -> None:

@@ -45,7 +45,7 @@ def test_a_history_that_predicts_narrows_the_intervals_of_means_and_nothing_else
     runs = []
     for told in (None, lesson(factors, gain=-0.1), lesson(factors, gain=0.1)):
         run = WorldRun(opened("auto", 3, 400, seed=1, budget=450, history=told), world).go(450)
-        runs.append((run.pairs, run.selector.best().tied, run.selector.estimates()))
+        runs.append((run.pairs, run.selector.answer.best().tied, run.selector.answer.estimates()))
     asked, tied, plain = runs[0]
     assert all(run[:2] == (asked, tied) for run in runs)
     useless, useful = runs[1][2], runs[2][2]
@@ -86,7 +86,7 @@ def test_history_makes_estimates_more_accurate() -> None:
             told = {"history": lesson(factors) if given else None, "track_intervals": False}
             selector = opened(Auto, 8, 400, seed=seed, budget=120, **told)
             WorldRun(selector, world).go(120)
-            off = selector.estimates().mean - world.scores.mean(axis=1)
+            off = selector.answer.estimates().mean - world.scores.mean(axis=1)
             found.append(float(np.mean(off**2)))
     assert np.mean(errors[True]) < 0.7 * np.mean(errors[False])
 
@@ -97,7 +97,7 @@ def test_estimates_are_never_what_cannot_be() -> None:
     for seed, world in enumerate(islice(worlds(factors, np.linspace(1.5, -0.5, 6)), 3)):
         selector = opened(Auto, 6, 200, seed=seed, budget=700, history=lesson(factors))
         WorldRun(selector, world).go(700)
-        table, mean = selector.table, selector.estimates().mean
+        table, mean = selector.table, selector.answer.estimates().mean
         missing = table.n_examples - table.n_scored
         assert (table.total <= 200 * mean + 1e-9).all()
         assert (200 * mean <= table.total + missing + 1e-9).all()

@@ -145,7 +145,7 @@ def test_traces_by_hand(
 ) -> None:
     play(selector, scores)
     assert selector.table.n_trials.tolist() == counts
-    assert selector.ranking() == ranking
+    assert selector.answer.ranking() == ranking
 
 
 @pytest.mark.slow
@@ -167,7 +167,7 @@ def test_the_chosen_set_has_the_size_wanted(top_k: int, in_flight: int) -> None:
     selector = opened(OptMai, 40, 200, budget=1200, top_k=top_k)
     world = World.bernoulli(np.linspace(0.1, 0.9, 40), 200, seed=top_k)
     WorldRun(selector, world, in_flight).finish()
-    chosen, truth = selector.top(), world.mean(40, 200)
+    chosen, truth = selector.answer.leading(selector.rule.top_k), world.mean(40, 200)
     assert len(set(chosen)) == top_k
     assert np.sort(truth)[::-1][:top_k].mean() - truth[list(chosen)].mean() < 0.05
 
@@ -177,10 +177,10 @@ def test_equal_candidates_leave_at_random() -> None:
     for seed in range(40):
         selector = opened(OptMai, 6, 100, seed=seed, budget=60, top_k=2)
         play(selector, [0.5] * 6)
-        chosen.update(selector.top())
+        chosen.update(selector.answer.leading(selector.rule.top_k))
         selector = opened(SuccessiveRejects, 4, 20, seed=seed, budget=24)
         play(selector, [0.5] * 4)
-        winners.add(selector.best().best)
+        winners.add(selector.answer.best().best)
     assert (chosen, winners) == (set(range(6)), set(range(4)))
 
 
@@ -208,7 +208,7 @@ def test_slots_go_to_the_next_round_while_the_last_outcome_is_out() -> None:
     assert sorted(ask.pair.candidate for ask in ahead) == [0, 0, 2, 2, 3, 3]
     assert selector.table.n_trials.tolist() == [8, 6, 8, 8]
     tell(selector, [*ahead, late])
-    assert selector.ranking() == [0, 3, 2, 1]
+    assert selector.answer.ranking() == [0, 3, 2, 1]
 
 
 def test_looking_two_rounds_ahead() -> None:
@@ -228,9 +228,9 @@ def test_a_decision_rests_on_the_pulls_of_its_round_alone() -> None:
     ahead = selector.ask(6)
     assert {ask.pair.candidate for ask in ahead} == {0, 1, 3}
     tell(selector, ahead, (0.0,) * 4)
-    assert selector.estimates().mean[1] < selector.estimates().mean[2]
+    assert selector.answer.estimates().mean[1] < selector.answer.estimates().mean[2]
     tell(selector, [late], scores)
-    assert selector.ranking()[-1] == 2
+    assert selector.answer.ranking()[-1] == 2
 
 
 @pytest.mark.slow
@@ -244,7 +244,7 @@ def test_latency_moves_no_decision() -> None:
         assert isinstance(crowded.rule, SuccessiveRejects)
         n_closed = len(crowded.rule._field.dropped)
         assert n_closed >= 6
-        assert crowded.ranking()[::-1][:n_closed] == alone.ranking()[::-1][:n_closed]
+        assert crowded.answer.ranking()[::-1][:n_closed] == alone.answer.ranking()[::-1][:n_closed]
 
 
 def test_a_candidate_that_may_not_be_called_holds_nobody_up() -> None:
@@ -265,7 +265,7 @@ def test_a_candidate_with_void_pulls_only_leaves_first() -> None:
     for ask in selector.ask(24):
         state = State.VOID if ask.pair.candidate == 0 else State.DONE
         selector.tell([Tell(ask.seq, state, SCORES[ask.pair.candidate])])
-    assert selector.ranking() == [3, 2, 1, 0]
+    assert selector.answer.ranking() == [3, 2, 1, 0]
     assert {ask.pair.candidate for ask in selector.ask(3)} == {1, 2, 3}
 
 
@@ -288,12 +288,12 @@ def test_when_one_looks_ahead_changes_no_ask() -> None:
 def test_new_candidates_race_against_the_survivors() -> None:
     selector = race(budget=100)
     play(selector, SCORES, 80)
-    assert selector.ranking()[-1] == 1
+    assert selector.answer.ranking()[-1] == 1
     selector.add_candidates(1)
     asked = play(selector, (*SCORES, 1.0))
     assert 1 not in asked
     assert asked.count(4) > len(asked) // 2
-    assert selector.best().best == 4
+    assert selector.answer.best().best == 4
 
 
 def test_budget_added_goes_on_with_the_survivors() -> None:

@@ -61,7 +61,7 @@ def test_it_is_equation_2_as_printed() -> None:
         asks = selector.ask(batch)
         selector.tell([Tell(a.seq, State.DONE, float(scores[a.pair.example])) for a in asks])
         mean, shares = published_means(selector, scores, rows, batch)
-        assert selector.estimates().mean[0] == pytest.approx(np.clip(mean, 0, 1), abs=1e-5)
+        assert selector.answer.estimates().mean[0] == pytest.approx(np.clip(mean, 0, 1), abs=1e-5)
     assert 0 < min(shares[1:]) < max(shares[1:]) <= 1
 
 
@@ -91,7 +91,7 @@ def one_arm(
 
     for _ in flown(selector, outcome, in_flight, 3 * n // 5):
         pass
-    return float(selector.estimates().mean[0] - scores.mean())
+    return float(selector.answer.estimates().mean[0] - scores.mean())
 
 
 @pytest.mark.slow
@@ -184,8 +184,8 @@ def test_without_useful_history_it_is_ucb_e_in_batches(history: HistoryModel | N
     pulse = opened(Pulse, 3, 30, seed=5, history=history, batch=4, a=0.5)
     plain = opened(UcbE, 3, 30, seed=5, eta=0.5, batch=4)
     assert WorldRun(pulse, world).go(60).pairs == WorldRun(plain, world).go(60).pairs
-    np.testing.assert_array_equal(pulse.estimates().mean, plain.estimates().mean)
-    assert pulse.estimates().guarantee is Guarantee.ANYTIME_VALID
+    np.testing.assert_array_equal(pulse.answer.estimates().mean, plain.answer.estimates().mean)
+    assert pulse.answer.estimates().guarantee is Guarantee.ANYTIME_VALID
 
 
 @pytest.mark.parametrize("rule", ["pulse", "auto"])

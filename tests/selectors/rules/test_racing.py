@@ -38,7 +38,7 @@ def test_the_beaten_leave_the_race_and_who_may_not_be_asked_is_passed_by() -> No
     levels = [0.9, 0.1, 0.87, 0.1]
     play(selector, levels, 120)
     assert set(play(selector, levels, 40)) == {0, 2}
-    assert selector.best().tied == (2,)
+    assert selector.answer.best().tied == (2,)
     assert examples_of(selector, 0) == examples_of(selector, 2)
     available = np.array([False, True, False, True])
     assert {ask.pair.candidate for ask in selector.ask(6, allowed=available)} == {1, 3}
@@ -48,7 +48,7 @@ def test_a_decided_race_stops_or_goes_on_with_all() -> None:
     levels = [0.9, 0.1, 0.2]
     going_on = opened(Racing, 3, 300)
     play(going_on, levels, 300)
-    assert going_on.best().separated
+    assert going_on.answer.best().separated
     assert set(play(going_on, levels, 60)) == {0, 1, 2}
     stopping = opened(Racing, 3, 300, stop_when_separated=True)
     assert len(play(stopping, levels)) < 150

@@ -67,7 +67,7 @@ def test_a_pull_in_flight_narrows_the_width_and_leaves_the_mean_alone() -> None:
     found = [ask.pair.candidate for ask in selector.ask(5)]
     assert found[:3] == [0, 0, 0]
     assert sorted(found[3:]) == [0, 1]
-    assert selector.estimates().mean.tolist() == [1.0, 0.5]
+    assert selector.answer.estimates().mean.tolist() == [1.0, 0.5]
 
 
 def test_a_candidate_whose_pulls_are_all_void_draws_no_more_than_a_useless_one() -> None:

@@ -147,7 +147,7 @@ def test_a_candidate_that_never_works_draws_no_batch_after_batch() -> None:
     selector = opened(UcbELrf, 8, 60, batch=4, members=8, eta=0.5)
     WorldRun(selector, world).go(240)
     assert selector.table.n_trials[3] < 20
-    assert selector.ranking()[-1] == 3
+    assert selector.answer.ranking()[-1] == 3
 
 
 def test_a_new_candidate_is_tried_at_once() -> None:
@@ -168,7 +168,7 @@ def test_it_beats_uniform_where_examples_have_much_in_common() -> None:
         WorldRun(selector, world).go(n_pulls)
         finish_pending(selector, world)
         truth = world.mean(k, n)
-        return float(truth.max() - truth[selector.best().best])
+        return float(truth.max() - truth[selector.answer.best().best])
 
     seeds = range(8)
     assert sum(regret("ucb-e-lrf", s) for s in seeds) < sum(regret("uniform", s) for s in seeds)
@@ -177,16 +177,19 @@ def test_it_beats_uniform_where_examples_have_much_in_common() -> None:
 def test_its_intervals_are_a_models_opinion() -> None:
     selector = opened(UcbELrf, 20, 80, batch=8, members=16)
     run = WorldRun(selector, correlated_world(20, 80, seed=9)).go(40)
-    early = selector.estimates()
+    early = selector.answer.estimates()
     np.testing.assert_allclose(early.upper - early.lower, 1 - early.n / 80)
     run.go(360)
-    estimates = selector.estimates()
+    estimates = selector.answer.estimates()
     assert estimates.guarantee is Guarantee.HEURISTIC
     certain = selector.table.total / 80
     assert (estimates.lower >= certain - 1e-12).all()
     assert (estimates.upper <= certain + 1 - estimates.n / 80 + 1e-12).all()
     assert ((estimates.lower <= estimates.mean) & (estimates.mean <= estimates.upper)).all()
-    assert not selector.best().separated or selector.best().guarantee is Guarantee.HEURISTIC
+    assert (
+        not selector.answer.best().separated
+        or selector.answer.best().guarantee is Guarantee.HEURISTIC
+    )
 
 
 def test_a_heuristic_interval_never_stops_a_run() -> None:

@@ -80,7 +80,7 @@ def build_standing(
     # Three sources are put together: the log (costs, failures, what was asked), the pairs (what the
     # scores amount to, and what is proved), the objective (prices and limits). All were fed the
     # same events, so that their rows, numbered as in the log, are of the same candidates.
-    estimates = pairs.estimates()
+    estimates = pairs.answer.estimates()
     numbers = _numbers(state, pairs)
     order = _cheaper_first(state, pairs, numbers, broken) if state.candidates else []
     ruling, result = None if objective is None else objective.state(), None
@@ -109,12 +109,12 @@ def build_standing(
         rows=rows,
         separated=separated,
         margin=margin,
-        within=pairs.problem.within or 0.0,
+        within=pairs.rule.problem.within or 0.0,
         level=pairs.answer.is_level,
-        for_new=pairs.problem.for_new,
+        for_new=pairs.rule.problem.for_new,
         confidence=estimates.confidence,
         guarantee=estimates.guarantee,
-        selector=pairs.name,
+        selector=pairs.rule.name,
         n_examples=pairs.table.n_examples,
         asked=pairs.table.n_asked,
         told=state.n_told,
@@ -166,7 +166,7 @@ def _lead(
     if not order or estimates.guarantee is Guarantee.HEURISTIC:
         return named, separated, None
     # before a score, one that has no rival is not shown to be good for anything either
-    return named, separated, pairs.margin() if has_score else 1.0
+    return named, separated, pairs.answer.margin() if has_score else 1.0
 
 
 def sign_counts(state: RunState, leader: Row | None) -> list[SignCount]:
@@ -207,13 +207,13 @@ def _on_new(
 ) -> tuple[NewExamples, dict[int, Against]] | None:
     if named is None or not pairs.table.n_scored[named]:
         return None
-    estimate = float(pairs.estimates().mean[named])
+    estimate = float(pairs.answer.estimates().mean[named])
     if math.isnan(estimate):
         return None
     # the cheapest within epsilon is not the best, so it is to be that near to the best on new
     # examples as well, and not ahead of all others
     is_cheapest = result is not None and result.spec.name is Objective.CHEAPEST
-    within = result.spec.epsilon if result and is_cheapest else pairs.problem.within or 0.0
+    within = result.spec.epsilon if result and is_cheapest else pairs.rule.problem.within or 0.0
     labels = {row: state.candidates[row].label for row in order}
     return new_examples(pairs, named, labels, estimate, within=within, unit=unit)
 
@@ -222,7 +222,10 @@ def _cheaper_first(
     state: RunState, pairs: Pairs, numbers: Mapping[str, NDArray[Any]], broken: Mapping[str, str]
 ) -> list[int]:
     """Return the ranking; of equals at its head that have all answers, the cheapest first."""
-    order, prices = pairs.ranking(), [numbers["usd_per_1000"], numbers["gpu_seconds_per_1000"]]
+    order, prices = (
+        pairs.answer.ranking(),
+        [numbers["usd_per_1000"], numbers["gpu_seconds_per_1000"]],
+    )
     best, is_complete = numbers["estimate"][order[0]], numbers["n"] == pairs.table.n_examples
     equal = list(takewhile(lambda i: is_complete[i] and numbers["estimate"][i] == best, order))
     # Dollars and worker seconds have no rate of exchange: all have a price in one of the two, or
@@ -237,7 +240,7 @@ def _ruled_out(
     pairs: Pairs, order: Sequence[int], named: int | None, result: ObjectiveResult | None
 ) -> BoolArray:
     """(K,) mask of those that are shown not to be what was asked for, on these examples."""
-    estimates = pairs.estimates()
+    estimates = pairs.answer.estimates()
     is_ruled_out: BoolArray = np.full(len(order), False)
     if named is None:
         return is_ruled_out
@@ -300,7 +303,7 @@ def _rows(
 
 def _numbers(state: RunState, pairs: Pairs) -> dict[str, NDArray[Any]]:
     """Return the (K,) numbers of candidates, by the names of their fields; None: not known."""
-    table, estimates, told = pairs.table, pairs.estimates(), state.told
+    table, estimates, told = pairs.table, pairs.answer.estimates(), state.told
     # before the first score, estimates are what a model supposes, and nothing was seen
     mean = estimates.mean if estimates.n.any() else np.full(len(estimates.n), np.nan)
     _, length = state.means(np.where(told["output"] >= 0, told["output"], np.nan))

@@ -233,7 +233,7 @@ def rule(
         findings: what is known of each limit.
         prices: (K,) prices as far as they are known; of equally good ones the cheapest is named.
     """
-    estimates = selector.estimates()
+    estimates = selector.answer.estimates()
     if not (estimates.n > 0).any():
         return ObjectiveState(None)
     if spec.at_least is not None:
@@ -255,7 +255,7 @@ def _best_within(
         for finding in reversed(findings)
         for i in np.flatnonzero(finding.broken)
     }
-    possible = [i for i in selector.ranking() if i not in infeasible and estimates.n[i] > 0]
+    possible = [i for i in selector.answer.ranking() if i not in infeasible and estimates.n[i] > 0]
     kept = [i for i in possible if all(finding.seems_kept[i] for finding in findings)]
     if not possible or selector.answer.barred.all():
         nobody = len(infeasible) == len(estimates.n)  # keeps the limits, which is an answer
@@ -264,7 +264,7 @@ def _best_within(
     level = [i for i in kept or possible if means[i] == means[first]]
     answer = _cheapest_of(np.isin(np.arange(len(means)), level), prices, means)
     pending = infeasible.keys() - {int(i) for i in np.flatnonzero(selector.answer.barred)}
-    verdict = selector.best()
+    verdict = selector.answer.best()
     apart = verdict.separated and verdict.guarantee is not Guarantee.HEURISTIC and not pending
     worth = None
     if apart:  # what is left to show is that the best one keeps the limits
@@ -273,7 +273,7 @@ def _best_within(
     return ObjectiveState(
         answer=answer,
         established=apart and verdict.best == first and is_feasible,
-        margin=None if verdict.guarantee is Guarantee.HEURISTIC else selector.margin(answer),
+        margin=None if verdict.guarantee is Guarantee.HEURISTIC else selector.answer.margin(answer),
         infeasible=infeasible,
         worth=worth,
         findings=findings,
@@ -325,13 +325,13 @@ def _cheapest(
     # the others are shown to be more than epsilon below some candidate, by the joint intervals
     possible: BoolArray = estimates.upper >= estimates.lower.max() - spec.epsilon
     first = _cheapest_of(possible, prices, means)
-    margin = selector.margin(first)
+    margin = selector.answer.margin(first)
     if margin <= spec.epsilon:
         return ObjectiveState(first, established=True, margin=margin, worth=possible)
-    margin = selector.margin(guess)
+    margin = selector.answer.margin(guess)
     if margin <= spec.epsilon:  # it is good enough: left to see is who of the cheaper ones is too
         possible &= prices < prices[guess]
-        possible[selector.ranking()[0]] = True
+        possible[selector.answer.ranking()[0]] = True
     return ObjectiveState(guess, margin=margin, worth=possible)
 
 
@@ -341,7 +341,7 @@ def _probably_within(epsilon: float, selector: Pairs, prices: FloatArray) -> Boo
     On new examples, by what was seen on common ones. Only cheaper ones are looked at: of those in
     the mask the cheapest is named.
     """
-    seen, leader = selector.table.n_scored > 0, selector.ranking()[0]
+    seen, leader = selector.table.n_scored > 0, selector.answer.ranking()[0]
     is_within: BoolArray = np.arange(len(seen)) == leader
     others = np.flatnonzero(seen & ~is_within)
     leads, cheaper = (

@@ -442,7 +442,7 @@ def _is_simulated(spec: ObjectiveSpec) -> bool:
 
 def _state_of(spec: ObjectiveSpec, pairs: Pairs, prices: NDArray[np.float64]) -> ObjectiveState:
     """Return what is known about an objective in a simulated selection."""
-    known = pairs.estimates()
+    known = pairs.answer.estimates()
     means = Means(known.mean, known.lower, known.upper)
     return rule(spec, pairs, [Finding(limit, means) for limit in spec.constraints], prices)
 

@@ -78,7 +78,7 @@ class Selection:
             raise self.positions.error(str(error), "selector", key) from error
         if problem.for_new and not (pairs.rule.common_examples and pairs.rule.top_k == 1):
             message = (
-                f"stop.for: {pairs.name} does not compare candidates on common examples, so "
+                f"stop.for: {pairs.rule.name} does not compare candidates on common examples, so "
                 "nothing can be shown for new ones; take `auto` or `racing`, or leave it out"
             )
             raise self.positions.error(message, "stop", "for")

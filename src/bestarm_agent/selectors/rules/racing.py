@@ -31,7 +31,7 @@ class Uniform(Rule):
         >>> while asks := pairs.ask():  # candidate 2 is right everywhere, the others nowhere
         ...     right = float(asks[0].pair.candidate == 2)
         ...     pairs.tell([Tell(asks[0].seq, State.DONE, right)])
-        >>> pairs.best().best
+        >>> pairs.answer.best().best
         2
     """
 
@@ -60,7 +60,7 @@ class Racing(Uniform):
         >>> while asks := pairs.ask():  # candidate 2 is right everywhere, the others nowhere
         ...     right = float(asks[0].pair.candidate == 2)
         ...     pairs.tell([Tell(asks[0].seq, State.DONE, right)])
-        >>> pairs.best().best
+        >>> pairs.answer.best().best
         2
     """
 

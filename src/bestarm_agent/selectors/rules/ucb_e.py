@@ -37,7 +37,7 @@ class UcbE(Rule):
         >>> while asks := pairs.ask():  # candidate 2 is right everywhere, the others nowhere
         ...     right = float(asks[0].pair.candidate == 2)
         ...     pairs.tell([Tell(asks[0].seq, State.DONE, right)])
-        >>> pairs.best().best
+        >>> pairs.answer.best().best
         2
     """
 
