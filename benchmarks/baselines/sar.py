@@ -12,8 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from bestarm_agent.selectors.rules.opt_mai import all_decided
-from bestarm_agent.selectors.rules.rounds import Field
-from bestarm_agent.selectors.rules.sysrs import SuccessiveRejects
+from bestarm_agent.selectors.rules.rounds import Field, SuccessiveRejects
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.stats.arrays import FloatArray
 

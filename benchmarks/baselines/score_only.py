@@ -29,10 +29,6 @@ class ScoreOnly(UcbELrf):
         """(K,) sqrt(eta / |S_i|) (Algorithm 6, line 2)."""
         return np.sqrt(self.eta / np.maximum(self.table.n_trials, 1))
 
-    def _measure_spreads(self) -> None:
-        """Measure none: every index is known exactly without them."""
-        self._is_summed = np.ones(self.table.n_candidates, dtype=np.bool_)
-
     def belief(self) -> Belief:
         """Return the model's row means; the betting intervals hold."""
         return Belief(super().belief().mean)

@@ -18,7 +18,7 @@ from bestarm_agent.stats.history import Factors
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from tests.selectors.rules.test_ucb_e_lrf import cells_of, correlated_world
 from tests.support.histories import lesson
-from tests.support.selector_suite import World, WorldRun, opened, play
+from tests.support.selector_suite import NO_CELLS, World, WorldRun, opened, play
 
 # lucb
 
@@ -194,7 +194,9 @@ def test_one_by_one_the_ablation_is_algorithm_6() -> None:
         run.tell()
         cells = cells_of(selector)
         model.fit(cells, SWEEPS_AGAIN if number else SWEEPS, draws.at(2 * number + 1))
-        bounds = model.means(selector.table.total) + np.sqrt(1.0 / selector.table.n_scored)
+        bounds = model.means(selector.table.total, *NO_CELLS) + np.sqrt(
+            1.0 / selector.table.n_scored
+        )
         before = len(run.pairs)
         run.go(batch)
         assert {pair.candidate for pair in run.pairs[before:]} == {int(bounds.argmax())}

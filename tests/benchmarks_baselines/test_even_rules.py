@@ -12,7 +12,7 @@ from bestarm_agent.selectors.rules.ucb_e_lrf import SWEEPS, LowRankEnsemble
 from bestarm_agent.selectors.types import State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
 from tests.selectors.rules.test_ucb_e_lrf import cells_of
-from tests.support.selector_suite import World, WorldRun, opened
+from tests.support.selector_suite import NO_CELLS, World, WorldRun, opened
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_the_estimate_is_the_models_row_mean_whenever_it_was_asked_for() -> None
     draws = KeyedRandom(0, "low-rank")
     model, cells = LowRankEnsemble(8, 30, draws.at(0)), cells_of(plain.selector)
     model.fit(cells, SWEEPS, draws.at(1))
-    np.testing.assert_allclose(found, model.means(plain.selector.table.total))
+    np.testing.assert_allclose(found, model.means(plain.selector.table.total, *NO_CELLS))
 
 
 def test_it_beats_row_means_where_scores_are_of_low_rank() -> None:

@@ -25,7 +25,7 @@ from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.opt_mai import OptMai
 from bestarm_agent.selectors.rules.pulse import Pulse
 from bestarm_agent.selectors.rules.racing import Racing, Uniform
-from bestarm_agent.selectors.rules.sysrs import SuccessiveRejects
+from bestarm_agent.selectors.rules.rounds import SuccessiveRejects
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.rules.ucb_e_lrf import UcbELrf
 from bestarm_agent.selectors.types import Problem

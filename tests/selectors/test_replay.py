@@ -13,7 +13,7 @@ from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.selectors.rules.pulse import Pulse
 from bestarm_agent.selectors.rules.racing import Racing, Uniform
-from bestarm_agent.selectors.rules.sysrs import SuccessiveRejects
+from bestarm_agent.selectors.rules.rounds import SuccessiveRejects
 from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Ask, Pair, Problem, State, Tell
 from bestarm_agent.testing.selector_suite import World, WorldRun, moves_of
@@ -66,6 +66,8 @@ def test_many_at_a_time_are_as_one_by_one(
             np.testing.assert_array_equal(getattr(paged.table, name), getattr(plain.table, name))
         for name in ("spent", "n_scored", "n_trials", "n_in_a_row", "n_scores", "n_unseen"):
             np.testing.assert_array_equal(getattr(paged.table, name), getattr(plain.table, name))
+        for state in (State.PENDING, State.VOID):
+            np.testing.assert_array_equal(paged.table.count(state), plain.table.count(state))
         assert [paged.table.row(i) for i in range(K)] == [plain.table.row(i) for i in range(K)]
         for one in (paged, plain):
             assert one.answer.is_level == run.selector.answer.is_level
@@ -85,7 +87,7 @@ def test_many_at_a_time_are_as_one_by_one(
 
 
 def vars_of(estimates: object) -> list[object]:
-    return [getattr(estimates, name) for name in ("mean", "lower", "upper", "n", "pending", "void")]
+    return [getattr(estimates, name) for name in ("mean", "lower", "upper", "n")]
 
 
 ASKED = (Ask(0, Pair(0, 3), ""), Ask(1, Pair(1, 3), ""))

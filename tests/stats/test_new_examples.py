@@ -44,7 +44,7 @@ def test_the_bets_on_new_examples_do_not_know_how_many_are_left() -> None:
         wealth *= 1 + 0.4 * np.minimum([kelly, 3 * kelly], 0.98)
         squares += 0.4**2
     now = 0.85 * wealth[0] + 0.15 * wealth[1]
-    assert pairs.rejected_on_new(1e-6).tolist() == [False, now >= 1e6]
+    assert pairs.rejected_on_new(0, 1e-6).tolist() == [False, now >= 1e6]
     progress = pairs.progress_on_new(1e-6, np.array([True, True]))
     assert progress[1] == pytest.approx(min(1.0, math.log(now) / math.log(1e6)))
     assert pairs.lag_on_new(0, 1, 0.05) == 0.0
@@ -52,7 +52,7 @@ def test_the_bets_on_new_examples_do_not_know_how_many_are_left() -> None:
 
 
 def test_a_bound_on_new_examples_is_the_least_gap_that_is_refuted() -> None:
-    pairs, step = PairedSequences(2, 40, alpha=0.05), 2.0**-11
+    pairs, step = PairedSequences(2, 40, alpha=0.05, independent=range(40)), 2.0**-11
     in_step(pairs, np.array([np.full(30, 0.9), np.full(30, 0.5)]))
 
     def highest(gap: float) -> float:  # of the wealth against "the first is so much better"
@@ -64,11 +64,11 @@ def test_a_bound_on_new_examples_is_the_least_gap_that_is_refuted() -> None:
             best = max(best, 0.85 * wealth[0] + 0.15 * wealth[1])
         return best
 
-    gap = pairs.shortfall_on_new(1, 0, 0.05)
+    gap = pairs.lag_on_new(1, 0, 0.05)
     assert 0.4 < gap < 0.8
     assert highest(gap) >= 20 > highest(gap - step)
-    assert pairs.shortfall_on_new(0, 1, 0.05) == 0.0
-    assert pairs.beaten_on_new(0, 0.05).tolist() == [False, True]
+    assert pairs.lag_on_new(0, 1, 0.05) == 0.0
+    assert pairs.rejected_on_new(0, 0.05).tolist() == [False, True]
 
 
 def test_all_examples_seen_are_certain_for_themselves_and_little_for_new_ones() -> None:
@@ -236,7 +236,7 @@ def test_equal_candidates_are_shown_to_differ_at_most_as_often_as_is_said(
     for _ in range(150):
         pairs = PairedSequences(n_rows, 100, 0.1)
         in_step(pairs, drawn(rng, (0.85,) * n_rows, 100))
-        shown += int(pairs.rejected_on_new(0.1).sum()) == n_rows - 1
+        shown += int(pairs.rejected_on_new(0, 0.1).sum()) == n_rows - 1
     check_rate(shown, 150, 0.1 * most)
 
 
@@ -352,7 +352,7 @@ def test_forecasts_for_chosen_winners_come_true_in_50_to_90_percent(
         scores = np.concatenate([first, drawn(rng, means, needed - n)], axis=1)
         pairs = PairedSequences(4, needed, alpha=0.05)
         in_step(pairs, scores)
-        gone = pairs.rejected_on_new(level)
+        gone = pairs.rejected_on_new(0, level)
         made += 1
         true += bool(gone[[row for row in range(4) if row != leader]].all() and not gone[leader])
     assert made >= 20, made

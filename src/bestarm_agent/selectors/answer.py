@@ -42,7 +42,6 @@ from bestarm_agent.selectors.types import (
     Estimates,
     Guarantee,
     Problem,
-    State,
     Stop,
     Verdict,
 )
@@ -205,10 +204,7 @@ class Answer:
             lower=lower.copy(),
             upper=upper.copy(),
             n=self._table.n_scored,
-            pending=self._table.count(State.PENDING).copy(),
-            void=self._table.count(State.VOID).copy(),
             guarantee=self._guarantee(),
-            confidence=self._problem.confidence,
         )
 
     def best(self) -> Verdict:
@@ -226,34 +222,38 @@ class Answer:
         """Return the candidates that the leading one, ``best``, is not proved to beat."""
         return tuple(np.flatnonzero(self._proofs.rivals(best, [best])).tolist())
 
+    def _order(self) -> tuple[BoolArray | IntArray | FloatArray, ...]:
+        """Return the (K,) numbers by which candidates are ranked, the first one first."""
+        belief = self._now()
+        tier = np.zeros(len(self.barred)) if belief.tier is None else belief.tier
+        return self.barred, tier, -np.nan_to_num(belief.mean, nan=-np.inf), self.tie_ranks
+
     def ranking(self) -> list[int]:
         """Return the candidates by falling estimate, ties in random order.
 
         Those without an estimate come after the others, and the barred ones last.
         """
-        belief = self._now()
-        means = np.nan_to_num(belief.mean, nan=-np.inf)
-        tier = np.zeros(len(means)) if belief.tier is None else belief.tier
-        order: list[int] = np.lexsort((self.tie_ranks, -means, tier, self.barred)).tolist()
+        order: list[int] = np.lexsort(self._order()[::-1]).tolist()
         return order
 
     def leading(self, count: int) -> list[int]:
         """Return the first ``count`` of the ranking; of one, without sorting the others."""
         if count != 1 or not len(self.barred):
             return self.ranking()[:count]
-        belief, field = self._now(), np.flatnonzero(self.barred == self.barred.min())
-        if belief.tier is not None:
-            field = field[belief.tier[field] == belief.tier[field].min()]
-        means = np.nan_to_num(belief.mean[field], nan=-np.inf)
-        field = field[means == means.max()]
-        return [int(field[self.tie_ranks[field].argmin()])]
+        field = np.arange(len(self.barred))
+        for number in self._order():
+            field = field[number[field] == number[field].min()]
+        return [int(field[0])]
 
-    def contenders(self, best: list[int]) -> BoolArray:
-        """(K,) mask of the candidates whose scores can still prove that these are the best.
+    def contenders(self, top_k: int) -> BoolArray:
+        """(K,) mask of the candidates whose scores can still prove who the best ``top_k`` are.
 
-        They are those of the best with a rival that they are not proved to beat, the rivals, and
-        the candidate without whose next score nothing more can be proved, if there is one.
+        They are those of the presumed best with a rival that they are not proved to beat, the
+        rivals, and the candidate without whose next score nothing more can be proved, if there is
+        one.
         """
+        presumed = self.presumed_order
+        best = self.leading(top_k) if presumed is None else presumed[:top_k].tolist()
         contenders = np.full(self._table.n_candidates, False)
         for candidate, rivals in self._proofs.undecided(best):
             contenders |= rivals
@@ -316,19 +316,21 @@ class Answer:
         leader is proved to be nearer to the best than the examples can tell apart.
         """
         pairs, n, alpha = self._pairs, self.on_new.n_independent, self.on_new.alpha
-        if pairs is None or not self.speaks_of_new:
+        if pairs is None:
             return False
         is_rival = self._proofs.rivals(leader, [leader])
+        says_more = self._problem.for_new or n < FEWEST_EXAMPLES  # than that it is near
+
+        def is_near(differing: float) -> bool:
+            return not says_more and self._proofs.are_within(nearness(differing, n), [leader])
+
         # Three grounds to end, from the cheapest to look at. First: a rival with too few examples,
         # unless the proof below holds however much the two differ. Second: no lead is large enough
         # to be proved by all examples. Third: leads of that size cannot be proved, but the leader
         # is proved to be near.
-        if (is_rival & (pairs.length < min(FEWEST_EXAMPLES, n))).any():  # not level: too few
-            most = nearness(1.0, n)  # however much they differ
-            if self._problem.for_new or n < FEWEST_EXAMPLES:
-                return False
-            if not self._proofs.are_within(most, [leader]):
-                return False
+        has_few = is_rival & (pairs.length < min(FEWEST_EXAMPLES, n))
+        if has_few.any() and not is_near(1.0):
+            return False
         rivals = [other for other in reversed(self.ranking()) if is_rival[other]]
         # The worst rivals are the likeliest to be clearly behind, so most often there is no need to
         # compare the others.
@@ -338,10 +340,7 @@ class Answer:
                 return False
         if leads.are_level(n, alpha).all():
             return bool(rivals)
-        if self._problem.for_new or n < FEWEST_EXAMPLES:
-            return False
-        reach = nearness(float(leads.differing.max()), n)
-        return self._proofs.are_within(reach, [leader])
+        return is_near(float(leads.differing.max()))
 
     def _now(self) -> Belief:
         if self._belief is None:

@@ -149,8 +149,8 @@ class Pairs:
                     self.tell([event])
             return
         # Many at once, up to the outcome at which the rule may fit its model or the answer be
-        # reviewed, and to the ask before which a leader is committed: at each of these the table
-        # must be what it was then.
+        # reviewed, and to the ask that commits a leader, by what the table held before it. Such an
+        # ask is the first of the next moves, and the answer notes asks before the table has them.
         is_tell, n_moves = moves["number"] < 0, len(moves)
         n_told, asks = np.cumsum(is_tell), np.flatnonzero(~is_tell)
         commits = asks[self.answer.commits(moves["candidate"][asks])]
@@ -265,7 +265,5 @@ class Pairs:
         """Return whether scores of any of these rows can still help to establish the best."""
         if not self.rule.seeks_best:
             return True
-        order, top_k = self.answer.presumed_order, self.rule.top_k
-        best = self.answer.leading(top_k) if order is None else order[:top_k].tolist()
-        contenders = self.answer.contenders(best)
+        contenders = self.answer.contenders(self.rule.top_k)
         return bool((rows & contenders).any()) or not contenders.any()

@@ -27,7 +27,7 @@ _FURTHER = 1.6  # times the examples that are worth asking to prove a lead on ne
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """What is known of the candidates, on which all proofs rest."""
+    """Evidence on the candidates, on which all proofs rest."""
 
     problem: Problem
     table: ScoreTable
@@ -73,22 +73,11 @@ class OnNewExamples:
         is_rival = ~self._evidence.barred
         is_rival[candidate] = False
         if (pairs := self._evidence.race) is not None:
-            is_rival &= ~self.proved_behind(pairs, candidate)
+            is_rival &= ~self._evidence.feed(pairs).rejected_on_new(candidate, self.alpha)
         else:
             is_rival[is_rival] = self._least_leads(candidate, np.flatnonzero(is_rival)) <= 0.0
         rivals: list[int] = np.flatnonzero(is_rival).tolist()
         return rivals
-
-    def proved_behind(self, pairs: PairedSequences, candidate: int) -> BoolArray:
-        """Return a (K,) mask of those proved to be behind it, or not the best, on new ones.
-
-        Whoever leads may be known by examples of the cluster whose turn it is: with clusters,
-        candidates meet in fixed pairs.
-        """
-        self._evidence.feed(pairs)
-        if self._problem.independent:
-            return pairs.beaten_on_new(candidate, self.alpha)
-        return pairs.rejected_on_new(self.alpha)
 
     def behind(self, candidate: int) -> float:
         """Bound how far a candidate is behind the best of the others on new examples, in [0, 1].
@@ -98,8 +87,7 @@ class OnNewExamples:
         rivals = np.array(self.rivals(candidate), dtype=np.int64)
         if (pairs := self._evidence.race) is None:
             return float((-self._least_leads(candidate, rivals)).max(initial=0.0))
-        bound = pairs.shortfall_on_new if self._problem.independent else pairs.lag_on_new
-        return bound(candidate, rivals, self.alpha)
+        return pairs.lag_on_new(candidate, rivals, self.alpha)
 
     def leads_over(self, candidate: int, others: Sequence[int]) -> Leads:
         """Return what is seen of one candidate's leads over others, in their order."""
@@ -279,7 +267,7 @@ class Proofs:
             self._evidence.feed(pairs)
             least, most = self._table.certain()
             if self._problem.for_new:
-                rivals = ~self._on_new.proved_behind(pairs, leader)
+                rivals = ~pairs.rejected_on_new(leader, self._on_new.alpha)
             else:
                 beaten = pairs.rejected()
                 rivals = ~beaten | self._nearly_proved(pairs, beaten)

@@ -25,7 +25,7 @@ SELECTORS: Final = Registry[type[Rule]](
         "opt-mai": f"{_RULES}.opt_mai:OptMai",
         "pulse": f"{_RULES}.pulse:Pulse",
         "racing": f"{_RULES}.racing:Racing",
-        "sysrs": f"{_RULES}.sysrs:SuccessiveRejects",
+        "sysrs": f"{_RULES}.rounds:SuccessiveRejects",
         "ucb-e": f"{_RULES}.ucb_e:UcbE",
         "ucb-e-lrf": f"{_RULES}.ucb_e_lrf:UcbELrf",
         "uniform": f"{_RULES}.racing:Uniform",
@@ -100,31 +100,30 @@ def make_selector(
     for key, value in params.items():
         if key not in known:
             raise ValueError(f"selector {name!r} has no parameter {key!r}; {nearest(key, known)}")
-        wanted = known[key].annotation
-        if not _fits(value, wanted):
-            raise ValueError(
-                f"parameter {key!r} of selector {name!r} must be {_spell(wanted)}, got {value!r}"
-            )
+        parts = _parts(known[key].annotation)
+        if not any(_fits(value, part) for part in parts):
+            rule = f"must be {' or '.join(map(_spell, parts))}"
+            raise ValueError(f"parameter {key!r} of selector {name!r} {rule}, got {value!r}")
     return Pairs(kind(problem, **params))
 
 
-def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - a type or a typing construct
-    if get_origin(kind) in (Union, UnionType):
-        return any(_fits(value, part) for part in get_args(kind))
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
+def _parts(kind: Any) -> list[Any]:  # noqa: ANN401 - a type or a typing construct
+    """Return the types, and the values of a literal, of which one must fit."""
+    if get_origin(kind) in (Union, UnionType, Literal):
+        return [part for option in get_args(kind) for part in _parts(option)]
+    return [kind]
+
+
+def _fits(value: object, part: Any) -> bool:  # noqa: ANN401 - a type, or a value
+    if not isinstance(part, type):
+        return bool(value == part)
     # Python's bool is an int: without this, ``true`` would pass for a number of 1.
     if isinstance(value, bool):
-        return kind is bool
-    if kind is float:
-        return isinstance(value, int | float)
-    return isinstance(value, kind)
+        return part is bool
+    return isinstance(value, int | float if part is float else part)
 
 
-def _spell(kind: Any) -> str:  # noqa: ANN401
-    if get_origin(kind) in (Union, UnionType):
-        return " or ".join(_spell(part) for part in get_args(kind))
-    if get_origin(kind) is Literal:
-        return " or ".join(map(repr, get_args(kind)))
+def _spell(part: Any) -> str:  # noqa: ANN401
     words = {int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
-    return words.get(kind, f"of type {kind.__name__}")
+    named = f"of type {part.__name__}" if isinstance(part, type) else repr(part)
+    return words.get(part, named)

@@ -80,7 +80,8 @@ class Rule(ABC):
         """Number of outcomes until it looks at the table, that one included; infinite if never.
 
         A rule without a ``told`` of its own never does. Any other does so at each outcome, unless
-        it says otherwise here: of a log it is then told the outcomes alone at which it looks.
+        it says otherwise here: of a log it is then told some outcomes alone, those at which it
+        looks among them.
         """
         return math.inf if type(self).told is Rule.told else 1
 

@@ -123,27 +123,22 @@ class ScoreTable:
         is_tell, first = moves["number"] < 0, self.n_asked
         asks, tells = moves[~is_tell], moves[is_tell]
         rows, columns, seqs = asks["candidate"], asks["example"], ~tells["number"]
-        inside = (rows >= 0) & (rows < self.n_candidates)
-        inside &= (columns >= 0) & (columns < self.n_examples)
+        cells = rows.astype(np.int64) * self.n_examples + columns
         n_before = first + np.cumsum(~is_tell)[is_tell]  # asks before each outcome
-
-        def within(name: str, most: float) -> bool:
-            values = tells[name]
-            return bool(((values >= 0.0) & (values <= most) | np.isnan(values)).all())
-
+        # NaN stands for a score that is void and for no gold, and is wrong elsewhere.
+        scores = np.where(tells["state"] == _VOID, 0.0, tells["score"])
+        ranges = ((scores, 1.0), (np.nan_to_num(tells["gold"]), 1.0), (tells["cost"], _MOST_COST))
         return bool(
             np.array_equal(asks["number"], np.arange(first, first + len(asks)))
-            and inside.all()
+            and ((rows >= 0) & (rows < self.n_candidates)).all()
+            and ((columns >= 0) & (columns < self.n_examples)).all()
             and (self._cells[rows, columns] == _UNSEEN).all()
-            and len(np.unique(rows.astype(np.int64) * self.n_examples + columns)) == len(asks)
+            and len(np.unique(cells)) == len(asks)
             and (seqs < n_before).all()
             and (self._state[seqs[seqs < first]] == _PENDING).all()
             and len(np.unique(seqs)) == len(seqs)
             and np.isin(tells["state"], _OUTCOMES).all()
-            and not np.isnan(tells["score"][tells["state"] != _VOID]).any()
-            and within("score", 1.0)
-            and within("gold", 1.0)
-            and within("cost", _MOST_COST)
+            and all(((values >= 0.0) & (values <= most)).all() for values, most in ranges)
         )
 
     def take(self, moves: Moves) -> None:

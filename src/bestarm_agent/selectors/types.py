@@ -111,20 +111,14 @@ class Estimates:
         lower: (K,) lower ends of the intervals, in [0, 1].
         upper: (K,) upper ends of the intervals, in [0, 1].
         n: (K,) number of scores seen (DONE or FAILED).
-        pending: (K,) number of asks in flight.
-        void: (K,) number of pairs that could not be measured.
-        guarantee: grounds of the intervals.
-        confidence: joint level of all K intervals, in (0, 1).
+        guarantee: grounds of the intervals, which hold together with ``Problem.confidence``.
     """
 
     mean: FloatArray
     lower: FloatArray
     upper: FloatArray
     n: IntArray
-    pending: IntArray
-    void: IntArray
     guarantee: Guarantee
-    confidence: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +213,7 @@ class Problem:
     def __post_init__(self) -> None:
         """Check the ranges given above; raises ValueError."""
         k, n, draws, costs = self.n_candidates, self.n_examples, self.draws, self.costs or ()
-        budget, within = self.budget, self.within
+        budget, within, has_intervals = self.budget, self.within, self.track_intervals
         axes = np.zeros((max(0, k), 1), int) if self.axes is None else np.asarray(self.axes)
         is_grid = axes.ndim == 2 and len(axes) == k and axes.shape[1] > 0
         # of many, one that breaks the rule
@@ -234,8 +228,7 @@ class Problem:
             f"confidence must be in (0, 1), got {self.confidence}": 0 < self.confidence < 1,
             f"budget must be at least 1 pull, got {budget}": budget is None or budget >= 1,
             f"within must be in (0, 1), got {within}": within is None or 0 < within < 1,
-            "within needs intervals; set track_intervals=True": within is None
-            or self.track_intervals,
+            "within needs intervals; set track_intervals=True": within is None or has_intervals,
             f"{k} candidates need as many costs, got {len(costs)}": self.costs is None
             or len(costs) == k,
             f"costs must be finite and > 0, got {odd}": odd is None,
@@ -248,7 +241,7 @@ class Problem:
                 raise ValueError(rule)
         # Stopping at a proof takes intervals. Without them it is switched off here, once, so that
         # no rule needs to ask for both.
-        if not self.track_intervals:
+        if not has_intervals:
             object.__setattr__(self, "stop_when_separated", False)  # nothing can be proved
         if self.axes is not None:
             object.__setattr__(self, "axes", axes.astype(np.int64))

@@ -156,7 +156,7 @@ class PairedSequences(CommonExamples):
         if not (0.0 < alpha < 1.0 and 0.0 < pair_alpha < 1.0):
             raise ValueError(f"alpha must be in (0, 1), got {alpha} and {pair_alpha}")
         super().__init__(n_rows, n_examples, leaders, draws, independent)
-        self._alpha = alpha
+        self._alpha, self._in_clusters = alpha, bool(independent)
         # A union bound over the K - 1 pairs with the best row, and not over all K (K - 1) / 2:
         # which row is the best is fixed, though nobody knows it, and statements about pairs without
         # it may be wrong without making a wrong choice.
@@ -167,9 +167,12 @@ class PairedSequences(CommonExamples):
         """Return a (K,) mask of the rows that are shown not to be the best; they stay in it."""
         return self._rejected(self._against(LEADERS))
 
-    def rejected_on_new(self, alpha: float) -> BoolArray:
-        """Return a (K,) mask of the rows that are shown not to be the best on new examples."""
-        return self._rejected(_Against(LEADERS, alpha, None))
+    def rejected_on_new(self, leader: int, alpha: float) -> BoolArray:
+        """Return a (K,) mask of the rows that are shown not to be the best on new examples.
+
+        In clusters: of those that ``leader`` is shown to beat there, pair by pair.
+        """
+        return self._rejected(self._on_new(leader, alpha))
 
     def progress_on_new(self, alpha: float, among: BoolArray) -> FloatArray:
         """(K,) logarithm of each row's wealth in ``rejected_on_new``, as a share of what is enough.
@@ -208,32 +211,21 @@ class PairedSequences(CommonExamples):
         [``least``, 1], rounded upwards; a larger ``least`` saves work. ``most``, for each of
         ``others``, is what is known of it otherwise.
         """
-        test, led = self._against(LEADERS), self.places_led(leader)
-        return self._largest_gap(test, others, led, least, most)
+        return self._largest_gap(self._against(LEADERS), leader, others, least, most)
 
-    def lag_on_new(
-        self, leader: int, others: int | IntArray, alpha: float, least: float = 0.0
-    ) -> float:
-        """Bound as ``lag`` does, for new examples; holds together with ``rejected_on_new``."""
-        test, led = _Against(LEADERS, alpha, None), self.places_led(leader)
-        return self._largest_gap(test, others, led, least)
+    def lag_on_new(self, leader: int, others: int | IntArray, alpha: float) -> float:
+        """Bound as ``lag`` does, for new examples; holds together with ``rejected_on_new``.
 
-    def beaten_on_new(self, leader: int, alpha: float) -> BoolArray:
-        """Return a (K,) mask of those that ``leader`` beats on new examples, pair by pair.
-
-        With ``shortfall_on_new``, all that is said of pairs with the best row holds together.
+        In clusters: as ``shortfall`` does.
         """
-        return self._rejected(self._pair_on_new(leader, alpha))
+        return self._largest_gap(self._on_new(leader, alpha), leader, others, 0.0)
 
-    def shortfall_on_new(
-        self, leader: int, others: int | IntArray, alpha: float, least: float = 0.0
-    ) -> float:
-        """Bound as ``shortfall`` does, for new examples."""
-        test = self._pair_on_new(leader, alpha)
-        return self._largest_gap(test, others, np.full(len(self._order), True), least)
-
-    def _pair_on_new(self, leader: int, alpha: float) -> _Against:
-        return _Against(leader, alpha / max(1, len(self.length) - 1), None)
+    def _on_new(self, leader: int, alpha: float) -> _Against:
+        # Whoever leads may be known by examples of the cluster whose turn it is, so with clusters
+        # candidates meet in fixed pairs.
+        if self._in_clusters:
+            return _Against(leader, alpha / max(1, len(self.length) - 1), None)
+        return _Against(LEADERS, alpha, None)
 
     def shortfall(
         self,
@@ -247,8 +239,7 @@ class PairedSequences(CommonExamples):
         All such bounds against the best row hold together, at all times, with probability at least
         1 - ``pair_alpha``. The bound is in [``least``, 1], rounded upwards; ``most`` as in ``lag``.
         """
-        everywhere = np.full(len(self._order), True)
-        return self._largest_gap(self._against(leader), others, everywhere, least, most)
+        return self._largest_gap(self._against(leader), leader, others, least, most)
 
     def difference(
         self, a: int, b: int, alpha: float, *, on_new: bool = False
@@ -315,16 +306,21 @@ class PairedSequences(CommonExamples):
     def _largest_gap(
         self,
         test: _Against,
+        leader: int,
         others: int | IntArray,
-        shifted: BoolArray,
         least: float,
         most: FloatArray | float = 1.0,
     ) -> float:
         """Find the largest gap of ``others``, none above its ``most``, and at least ``least``.
 
+        It is theirs to ``leader``.
+
         All are tried at the largest gap so far; the one that is furthest from being excluded there
         is worked out, which seldom leaves more than a few.
         """
+        shifted = np.full(len(self._order), True)  # places at which a gap counts
+        if test.opponent == LEADERS:
+            shifted = self.places_led(leader)
         open_rows = np.atleast_1d(np.asarray(others, dtype=np.int64))
         caps = np.broadcast_to(np.asarray(most, dtype=float), open_rows.shape)
         # The wealth against a gap rises with the gap. A row for which the gap ``least`` is excluded
@@ -334,7 +330,7 @@ class PairedSequences(CommonExamples):
         if len(open_rows) > 1:
             place = int(self.length[open_rows].argmin())
             least = self._largest_gap(
-                test, int(open_rows[place]), shifted, least, caps[place : place + 1]
+                test, leader, int(open_rows[place]), least, caps[place : place + 1]
             )
         while True:
             open_rows, caps = open_rows[caps > least], caps[caps > least]

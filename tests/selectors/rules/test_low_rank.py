@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bestarm_agent.selectors.rules.ucb_e_lrf import LowRankEnsemble, bernoulli_places
+from tests.support.selector_suite import NO_CELLS
 
 Array = NDArray[np.float64]
 
@@ -88,7 +89,7 @@ def test_it_matches_least_squares_by_loops(rank: int) -> None:
     seen = ~np.isnan(scores)
     filled = np.where(seen, scores, wanted.mean(axis=0))
     np.testing.assert_allclose(
-        model.means(np.asarray(cells.sum(axis=1))), filled.mean(axis=1), atol=1e-5 * size
+        model.means(np.asarray(cells.sum(axis=1)), *NO_CELLS), filled.mean(axis=1), atol=1e-5 * size
     )
     np.testing.assert_allclose(model.spread_totals(), spreads.sum(axis=1), atol=1e-4 * size)
     cell = (np.array([3, 0]), np.array([5, 17]))
@@ -126,7 +127,7 @@ def test_cells_that_are_in_no_fit_yet_count_with_their_scores() -> None:
     known = cells.tocoo()
     filled[known.row, known.col] = known.data
     totals = np.bincount(known.row, known.data, 12).astype(np.float64)
-    np.testing.assert_allclose(model.means(totals), filled.mean(axis=1), atol=1e-9)
+    np.testing.assert_allclose(model.means(totals, *NO_CELLS), filled.mean(axis=1), atol=1e-9)
     seen = np.full(full.shape, False)
     seen[known.row, known.col] = True
     i, j = (int(places[0]) for places in np.nonzero(~seen))
@@ -148,7 +149,7 @@ def test_what_was_never_seen_is_average(rank: int) -> None:
     np.testing.assert_allclose(predictions(model)[4], predictions(model)[others].mean(axis=0))
     others = np.arange(18) != 7
     np.testing.assert_allclose(predictions(model)[:, 7], predictions(model)[:, others].mean(axis=1))
-    assert np.isfinite(model.means(np.asarray(seen.sum(axis=1)))).all()
+    assert np.isfinite(model.means(np.asarray(seen.sum(axis=1)), *NO_CELLS)).all()
 
 
 @pytest.mark.coverage

@@ -11,8 +11,7 @@ from benchmarks.baselines.halving import SequentialHalving
 
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.rules.opt_mai import OptMai
-from bestarm_agent.selectors.rules.rounds import Schedule, fit_schedule
-from bestarm_agent.selectors.rules.sysrs import SuccessiveRejects
+from bestarm_agent.selectors.rules.rounds import Schedule, SuccessiveRejects, fit_schedule
 from bestarm_agent.selectors.types import Ask, Problem, State, Stop, Tell
 from tests.support.selector_suite import World, WorldRun, opened, play
 

@@ -147,7 +147,7 @@ def test_a_void_draw_is_left_out_with_its_example() -> None:
     estimate = Estimate()
     estimate.take(Step(1.0, 2.5, 4, 4, is_first=False), 0.75, None)
     estimate.take(Step(1.0, 1.75, 3, 4, is_first=False), 0.5, 1.0)
-    assert (estimate.n, estimate.n_trials) == (1, 2)
+    assert (estimate.n, estimate.void) == (1, 1)
     assert estimate.mean == pytest.approx(3.25 / 3)
     estimate = Estimate()  # a pull before the first refit is no residual
     estimate.take(Step(0.0, 2.0, 4, 4, is_first=True), 0.5, 1.0)

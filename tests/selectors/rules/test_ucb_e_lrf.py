@@ -17,7 +17,7 @@ from bestarm_agent.selectors.rules.ucb_e_lrf import (
 )
 from bestarm_agent.selectors.types import Ask, Guarantee, State, Tell
 from bestarm_agent.stats.keyed_random import KeyedRandom
-from tests.support.selector_suite import World, WorldRun, finish_pending, opened
+from tests.support.selector_suite import NO_CELLS, World, WorldRun, finish_pending, opened
 
 
 def correlated_world(k: int, n: int, seed: int) -> World:
@@ -50,7 +50,7 @@ def test_one_by_one_it_is_algorithm_2() -> None:
         cells = cells_of(run.selector)
         model.fit(cells, SWEEPS_AGAIN if number else SWEEPS, draws.at(2 * number + 1))
         spreads = model.spreads()
-        bounds = model.means(run.selector.table.total) + 3.0 * spreads.mean(axis=1)
+        bounds = model.means(run.selector.table.total, *NO_CELLS) + 3.0 * spreads.mean(axis=1)
         unseen = run.selector.table.cells == State.UNSEEN
         bounds[~unseen.any(axis=1)] = -np.inf
         best = int(bounds.argmax())

@@ -112,7 +112,7 @@ def build_standing(
         within=pairs.rule.problem.within or 0.0,
         level=pairs.answer.is_level,
         for_new=pairs.rule.problem.for_new,
-        confidence=estimates.confidence,
+        confidence=pairs.rule.problem.confidence,
         guarantee=estimates.guarantee,
         selector=pairs.rule.name,
         n_examples=pairs.table.n_examples,
@@ -316,7 +316,7 @@ def _numbers(state: RunState, pairs: Pairs) -> dict[str, NDArray[Any]]:
     return {
         "n": estimates.n,
         "total": table.total,
-        "pending": estimates.pending,
+        "pending": table.count(State.PENDING),
         "void": table.count(State.VOID),
         "failed": table.count(State.FAILED),
         "estimate": _known(mean),

@@ -343,15 +343,11 @@ class CrossedEffects:
     def _outlook(self, noise: float) -> Posterior:
         """Return the posterior of the rows' means over all m examples."""
         m, length, gain = self.n_examples, self._length, self._gain
-        unseen = m - length
-        block = self.effects.block
+        unseen, block = m - length, self.effects.block
         ahead = self._passed[block, -1] - self._passed[block, self._place]
         mean = CENTRE + (self._total + unseen * self._level + ahead) / m  # (6)
-        loads = self._loads(
-            unseen * (1.0 - length * gain) / m,
-            -(unseen * gain + 1.0) / m,
-            np.full(len(length), 1.0 / m),
-        )
+        level, seen = unseen * (1.0 - length * gain) / m, -(unseen * gain + 1.0) / m
+        loads = self._loads(level, seen, np.full(len(length), 1.0 / m))
         own = (unseen**2 * gain + unseen) * noise / m**2
         sd = np.sqrt(own + variances_of(loads, self._covariance))  # (7)
         return Posterior(mean, sd, loads, self._covariance)

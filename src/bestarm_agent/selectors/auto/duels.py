@@ -83,8 +83,7 @@ class Duels:
 
     def below_floor(self, allowed: BoolArray, n_seen: IntArray) -> int:
         """Return the ``allowed`` (K,) candidate that is furthest behind its share of the floor."""
-        weighed = np.where(allowed, n_seen * self.floor_weight, np.inf)
-        return int(weighed.argmin())
+        return int(np.where(allowed, n_seen * self.floor_weight, np.inf).argmin())
 
     def behind(self, field: BoolArray, n_seen: IntArray) -> int:
         """Return who has the fewest examples in a ``field`` (K,), the most promising of equals."""

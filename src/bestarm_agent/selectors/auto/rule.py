@@ -98,7 +98,6 @@ class Auto(Rule):
         self.uses_history = history is not None and history.validation.is_strong
         self._history = history
         self.answer.learn(history)
-        self._model: CrossedEffects
         self._duels: Duels | None  # None until the warm-up is told
         self._latest: Posterior | None  # of the scores up to the `_answered_at`-th
         self._answered_at: int
@@ -147,7 +146,7 @@ class Auto(Rule):
             is_capped = not (problem.seeks_proof and problem.open_ended)
             if is_capped or not self._leads_blindly(drawn[0]):
                 return drawn
-        contenders = allowed & self.answer.contenders(self._duels.order[:1].tolist())
+        contenders = allowed & self.answer.contenders(1)
         if contenders.any():
             return self._duels.behind(contenders, n_trials), "proof"
         return drawn or self._draw(self._duels, allowed, rng)
@@ -183,10 +182,9 @@ class Auto(Rule):
         complete = n_scored + table.count(State.VOID) == table.n_examples
         # the model may expect what cannot be
         means = np.where(complete, seen, np.clip(posterior.mean, *table.certain()))
-        if not self._has_axes:
-            means = np.where(n_scored > 0, means, np.nan)
-        untried = (n_scored == 0).astype(np.int64)  # their axes tell of them; they rank last
-        return Belief(means, tier=untried if self._has_axes else None)
+        if self._has_axes:  # they tell of those without a score, too, which rank last
+            return Belief(means, tier=(n_scored == 0).astype(np.int64))
+        return Belief(np.where(n_scored > 0, means, np.nan))
 
     def told(self, tell: Tell) -> None:
         """Fit the model if it is time to."""
@@ -231,17 +229,15 @@ class Auto(Rule):
 
     def _most_challengers(self) -> float | None:
         """Return K^(1 - x) after the share x of the budget; None without one."""
-        budget = self.problem.budget
+        budget, costs, table = self.problem.budget, self.problem.costs, self.table
         if budget is None:
             return None
-        table = self.table
-        budget = min(budget, table.n_candidates * table.n_examples)
         # What was spent, where pulls differ in cost: the budget in pairs is that of a run at the
         # mean price.
-        if self.problem.costs is None:
-            used = self.table.n_told / budget
-        else:  # a budget in pairs then stands for what they cost at the mean price
-            used = float(table.spent.sum()) / (budget * float(np.mean(self.problem.costs)))
+        spent, price = float(table.n_told), 1.0
+        if costs is not None:
+            spent, price = float(table.spent.sum()), float(np.mean(costs))
+        used = spent / (min(budget, table.n_candidates * table.n_examples) * price)
         return float(self.n_tried ** max(0.0, 1.0 - used))
 
     def changed(self) -> None:

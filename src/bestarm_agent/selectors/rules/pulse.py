@@ -90,10 +90,8 @@ class Pulse(UcbE):
         super().__init__(problem, eta=a, batch=batch)
         self.answer.learn(history)
         self.tau = tau
-        self.uses_history = history is not None and history.validation.is_useful
-        self._factors: Factors | None = None  # None: plain means
-        if history is not None and self.uses_history:
-            self._factors = history.factors.of(problem.n_examples)
+        self._factors = self.answer.factors  # None: history is of no use, and means are plain
+        self.uses_history = self._factors is not None
         self._n_steps = 0  # t: batches begun in stage 2
         self._n_in_a_row = 0  # latest pulls of the batch under way
         self._step: Step | None = None  # of this batch
@@ -111,17 +109,15 @@ class Pulse(UcbE):
         candidate, table = int(self.table.candidate[tell.seq]), self.table
         if tell.state is not State.VOID:
             self._predictions[candidate].scored.append((int(table.example[tell.seq]), tell.score))
-        estimate, trials = self._estimates[candidate], table.row(candidate)
+        estimate = self._estimates[candidate]
         # Equation 3 is an average over pulls in ask order. Taking a later pull before an earlier
         # one that is pending would weigh scores by how fast they come.
-        while (
-            estimate.n_trials < len(trials)
-            and (state := table.state[trials[estimate.n_trials]]) != _PENDING
-        ):
-            pull = trials[estimate.n_trials]
+        for pull in table.row(candidate)[estimate.n + estimate.void :]:
+            if (state := table.state[pull]) == _PENDING:
+                break
             score = None if state == _VOID else float(table.score[pull])
             estimate.take(*self._draws[pull], score)
-        is_complete = estimate.n_trials == table.n_examples  # then the plain mean is exact
+        is_complete = estimate.n + estimate.void == table.n_examples  # then the plain mean is exact
         self._mu[candidate] = estimate.mean if estimate.n and not is_complete else np.nan
 
     def belief(self) -> Belief:
@@ -158,9 +154,8 @@ class Pulse(UcbE):
         if position:  # stage 2
             predictions.refit(self._n_steps // self.tau)  # lines 9 and 14
             self._n_steps += 1
-        is_unseen = np.full(n_examples, True)  # U_i
-        is_unseen[self.table.example[self.table.row(candidate)[:position]]] = False
-        guesses = predictions.row[is_unseen].astype(float)
+        seen = self.table.example[self.table.row(candidate)[:position]]
+        guesses = np.delete(predictions.row, seen).astype(float)  # of U_i
         total, squares = float(guesses.sum()), float(guesses @ guesses)  # F, Phi
         is_first, weight = predictions.round < 0, 0.0  # stage 1 and line 10
         if not is_first:  # line 17: equation 27
@@ -187,8 +182,7 @@ class Step:
 class Estimate:
     """mu_i of one candidate, from its pulls as far as all before them are told."""
 
-    n_trials: int = 0  # pulls taken
-    n: int = 0  # those that were scored
+    n: int = 0  # pulls that were scored
     mean: float = 0.0  # equation 3
     n_residual: int = 0
     residual: float = 0.0  # summed Z of the pulls after the first refit
@@ -200,7 +194,6 @@ class Estimate:
 
     def take(self, step: Step, prediction: float, score: float | None) -> None:
         """Take in the next pull: its step, S^_ij and S_ij, None where it is void."""
-        self.n_trials += 1
         if score is None:
             self.void += 1
             return

@@ -72,5 +72,5 @@ class Racing(Uniform):
         """Pick evenly from the leader and its rivals; from all once there are none."""
         # A run that goes on once the race is decided has pulls to spend: they go to the others, who
         # may come back.
-        race = allowed & self.answer.contenders(self.answer.leading(1))
+        race = allowed & self.answer.contenders(1)
         return super().choose(race if race.any() else allowed, rng)

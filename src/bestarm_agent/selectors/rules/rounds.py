@@ -3,8 +3,8 @@
 1. ``Schedule`` holds how many pulls everybody has at the end of a round, and how many leave then.
 2. ``Field`` holds who is in the race, who was chosen and who left.
 3. ``RoundRule`` asks what the round wants, closes it once all of that is told, and looks ahead with
-   the slots that are free meanwhile. ``sysrs`` is a schedule for it; ``opt_mai`` also decides who
-   leaves.
+   the slots that are free meanwhile. ``SuccessiveRejects`` is a schedule for it; ``opt_mai`` also
+   decides who leaves.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -49,7 +50,10 @@ def fit_schedule(
 
     Where examples run out, it is that of the largest nominal budget which costs no more than
     ``budget``. Where even the first round is too expensive, the budget cuts the schedule short.
+    Fewer than two candidates need no round.
     """
+    if n_active < 2:
+        return Schedule(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
     schedule = make(budget)
     if schedule.n_pulls(n_active, most) <= budget and not (schedule.targets > most).any():
         return schedule
@@ -77,14 +81,13 @@ class Field:
 
     def accept(self, *candidates: int) -> Field:
         """Choose candidates for good."""
-        return Field(self._without(candidates), self.accepted + candidates, self.dropped)
+        rest = np.setdiff1d(self.active, candidates)
+        return Field(rest, self.accepted + candidates, self.dropped)
 
     def drop(self, *candidates: int) -> Field:
         """Let candidates leave for good."""
-        return Field(self._without(candidates), self.accepted, self.dropped + candidates)
-
-    def _without(self, candidates: tuple[int, ...]) -> IntArray:
-        return self.active[~np.isin(self.active, candidates)]
+        rest = np.setdiff1d(self.active, candidates)
+        return Field(rest, self.accepted, self.dropped + candidates)
 
 
 class RoundRule(Rule):
@@ -198,11 +201,8 @@ class RoundRule(Rule):
         """Plan rounds of the active candidates for the rest of the budget and what they have."""
         active, table = self._field.active, self.table
         budget = self._left + int(table.n_trials[active].sum())
-        self._plan = Schedule(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-        if len(active) > 1:
-            self._plan = fit_schedule(
-                partial(self._schedule, len(active)), len(active), table.n_examples, budget
-            )
+        make = partial(self._schedule, len(active))
+        self._plan = fit_schedule(make, len(active), table.n_examples, budget)
         self._stage = 0
         self._begin_round()
         self._close_rounds()
@@ -259,3 +259,31 @@ class RoundRule(Rule):
         """(K,) means of all that is told: 1 where nothing is, -1 where all that is told is void."""
         means, is_void = self.table.mean(), self.table.count(State.VOID) > 0
         return np.where(np.isnan(means), np.where(is_void, -1.0, 1.0), means)
+
+
+class SuccessiveRejects(RoundRule):
+    """Drop the worst candidate after each of K - 1 phases; see ``RoundRule``.
+
+    Audibert & Bubeck 2010, "Best Arm Identification in Multi-Armed Bandits", section 4. Near-
+    optimal when all that is known is the budget. Weak where one or two candidates stand far above
+    the rest and the budget is large. All surviving candidates see the same examples (Lyu et al.
+    2026, arXiv 2606.07726), so that what makes an example hard for all of them cancels.
+
+    Example:
+        >>> from bestarm_agent.selectors import Problem, State, Tell, make_selector
+        >>> pairs = make_selector("sysrs", Problem(n_candidates=3, n_examples=20, budget=30))
+        >>> while asks := pairs.ask():  # candidate 2 is right everywhere, the others nowhere
+        ...     right = float(asks[0].pair.candidate == 2)
+        ...     pairs.tell([Tell(asks[0].seq, State.DONE, right)])
+        >>> pairs.answer.best().best
+        2
+    """
+
+    name: ClassVar[str] = "sysrs"
+
+    def _schedule(self, n_active: int, budget: float) -> Schedule:
+        """Plan n_k = ceil((T - K) / (L (K + 1 - k))) >= 1 pulls, L = 1/2 + sum_{i=2..K} 1/i."""
+        survivors = n_active + 1 - np.arange(1, n_active)  # K + 1 - k for k = 1..K-1
+        log_bar = 0.5 + (1.0 / np.arange(2, n_active + 1)).sum()
+        targets = np.ceil((budget - n_active) / (log_bar * survivors) - 1e-9)
+        return Schedule(*np.unique(np.maximum(targets, 1).astype(np.int64), return_counts=True))

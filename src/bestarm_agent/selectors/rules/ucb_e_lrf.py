@@ -23,7 +23,6 @@ count with their scores, and without R.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -43,32 +42,6 @@ _SHARE_NEW = 0.002  # of the seen cells: with fewer new ones, a fit waits
 _SMALL = 0.1  # of first factors beyond the first rank
 _CHUNK = 64  # rows whose spreads are summed at a time
 _NEGLIGIBLE = 1e-12
-_NONE: IndexArray = np.empty(0, dtype=np.intp)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Cells:
-    """Seen cells: scores, among which a 0 is stored too, and the members that leave them out."""
-
-    scores: csr_array  # (n, other)
-    dropped: csr_array  # (n K_ens, other K_ens): of a row and a member, a column and that member
-
-    @classmethod
-    def drawn(
-        cls, scores: csr_array, n_members: int, drop: float, rng: np.random.Generator
-    ) -> Cells:
-        """Draw which members drop which cells."""
-        # Members drop 5 % of the cells each. Listing what is dropped, instead of what is kept,
-        # makes one matrix of all cells serve all members, with small corrections.
-        known = scores.tocoo()
-        cell, member = np.divmod(bernoulli_places(known.nnz * n_members, drop, rng), n_members)
-        places = known.row[cell] * n_members + member, known.col[cell] * n_members + member
-        shape = (scores.shape[0] * n_members, scores.shape[1] * n_members)
-        return cls(scores, csr_array((known.data[cell], places), shape=shape))
-
-    def turned(self) -> Cells:
-        """Return the same cells, columns by rows."""
-        return Cells(self.scores.T.tocsr(), self.dropped.T.tocsr())
 
 
 class LowRankEnsemble:
@@ -115,16 +88,14 @@ class LowRankEnsemble:
         Starts from the factors at hand: columns first, then rows. ``rng`` draws which cells each
         member leaves out. ``scores`` are those seen, of (K, N); a 0 is stored, too.
         """
-        cells = Cells.drawn(scores, self.n_members, self.drop, rng)
-        turned = cells.turned()
+        dropped = self._dropped(scores, rng)
+        turned = scores.T.tocsr(), dropped.T.tocsr()
         for _ in range(n_sweeps):
-            self.columns = self._solve(turned, self.rows)
-            self.rows = self._solve(cells, self.columns)
+            self.columns = self._solve(*turned, self.rows)
+            self.rows = self._solve(scores, dropped, self.columns)
         self._seen = _sums(_ones(scores), self.columns)
 
-    def means(
-        self, totals: FloatArray, rows: IndexArray = _NONE, columns: IndexArray = _NONE
-    ) -> FloatArray:
+    def means(self, totals: FloatArray, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the (K,) row means: seen scores, and predictions of unseen cells (line 2).
 
         ``totals`` (K,) are sums of the scores seen, also of the (n,) ``rows`` and ``columns`` of
@@ -160,16 +131,30 @@ class LowRankEnsemble:
         parts = [slice(start, start + _CHUNK) for start in range(0, len(self.rows), _CHUNK)]
         return np.concatenate([self.spreads(part).sum(axis=1) for part in parts])
 
-    def _solve(self, cells: Cells, fixed: FloatArray) -> FloatArray:
+    def _dropped(self, scores: csr_array, rng: np.random.Generator) -> csr_array:
+        """Draw which members leave which cells out.
+
+        The (K K_ens, N K_ens) scores are those of a row and a member, a column and that member.
+        """
+        # Members drop 5 % of the cells each. Listing what is dropped, instead of what is kept,
+        # makes one matrix of all cells serve all members, with small corrections.
+        n_members, cells = self.n_members, scores.tocoo()
+        drawn = bernoulli_places(cells.nnz * n_members, self.drop, rng)
+        cell, member = np.divmod(drawn, n_members)
+        places = cells.row[cell] * n_members + member, cells.col[cell] * n_members + member
+        shape = (scores.shape[0] * n_members, scores.shape[1] * n_members)
+        return csr_array((cells.data[cell], places), shape=shape)
+
+    def _solve(self, scores: csr_array, dropped: csr_array, fixed: FloatArray) -> FloatArray:
         """Solve the normal equations of all rows of the cells, given the factors of the columns.
 
         A row of which a member sees nothing is the mean of the others.
         """
-        n, rank, squares = cells.scores.shape[0], fixed.shape[2], _outer(fixed)
-        right, gram = _sums(cells.scores, fixed), _sums(_ones(cells.scores), squares)
+        n, rank, squares = scores.shape[0], fixed.shape[2], _outer(fixed)
+        right, gram = _sums(scores, fixed), _sums(_ones(scores), squares)
         left_out = fixed.reshape(-1, rank), squares.reshape(-1, rank**2)
-        right -= _sums(cells.dropped, left_out[0]).reshape(right.shape)
-        gram -= _sums(_ones(cells.dropped), left_out[1]).reshape(gram.shape)
+        right -= _sums(dropped, left_out[0]).reshape(right.shape)
+        gram -= _sums(_ones(dropped), left_out[1]).reshape(gram.shape)
         gram = gram.reshape(n, self.n_members, rank, rank)
         # A row of which a member sees no cell has a Gram matrix of 0, up to rounding.
         size = np.trace(gram, axis1=2, axis2=3)
@@ -333,9 +318,8 @@ class UcbELrf(Rule):
     @property
     def n_due(self) -> int:
         """Pulls of the batch under way that are still to be asked."""
-        if not self._is_fitted or not self.table.n_unseen[self.table.latest]:
-            return 0
-        return left_of_batch(self.table, self.batch, self._fitted_at)
+        is_full = not self.table.n_unseen[self.table.latest]
+        return 0 if is_full else left_of_batch(self.table, self.batch, self._fitted_at)
 
     @one_thread
     def _index(self) -> FloatArray:
