@@ -376,7 +376,7 @@ class Study:
 
     def remarks(self) -> tuple[str, ...]:
         """Return what users should know about the replies since opening, a sentence each."""
-        return self._run.loop.evaluator.remarks()
+        return self._run.loop.evaluator.replies.remarks()
 
 
 def _resumable(known: RunState, options: Options, examples: Sequence[Example] | None) -> StudyParts:

@@ -258,7 +258,7 @@ class RunLoop:
             # attempts of pending pairs cost, and `Stopped` is the last event of a session.
             self.is_running = False
             self._pending.let_go()
-            summary = (self._elapsed(), self.evaluator.remarks(), self.pool.broken())
+            summary = (self._elapsed(), self.evaluator.replies.remarks(), self.pool.broken())
             self.record.record(Stopped(self._clock.utc(), end.value, *summary))
             await self.record.flush()
         return end
@@ -393,9 +393,12 @@ class RunLoop:
         # that failed and waits to be repeated costs nothing to give up, and may wait for minutes.
         # Where failures end the run, such calls go on: then the problem of each model is known.
         if end is not None and not self._seconds_left():
-            self._pending.cancel()
-        elif end not in (None, End.FAILURES) or self.record.pairs.stopped() in _SETTLED:
-            self._pending.cancel(waiting_only=True)
+            self._pending.cancel([*self._pending.tasks])
+        # The rule is asked only where there are some: that takes as long as its choice of a pair.
+        elif (waiting := self._pending.waiting) and (
+            end not in (None, End.FAILURES) or self.record.pairs.stopped() in _SETTLED
+        ):
+            self._pending.cancel(waiting)
 
     # The pairs between ask and outcome.
 

@@ -39,6 +39,7 @@ class PendingPairs:
         by_seq: those that are pending, by number of the ask.
         in_flight: those whose task runs, and those whose outcome was not taken yet: a run is not
             over while an outcome waits to be recorded.
+        tasks: of the former, each with its pair, but for those that were cancelled.
         finished: the latter, which may wait for their turn in the order of an earlier run.
     """
 
@@ -56,7 +57,7 @@ class PendingPairs:
         self.in_flight = 0
         self._record, self._pool, self._examples, self._ledger = record, pool, examples, ledger
         self._evaluator, self._first, self._news = evaluator, first, news
-        self._tasks: dict[asyncio.Task[None], Evaluation] = {}
+        self.tasks: dict[asyncio.Task[None], Evaluation] = {}
         # spend and caps when pairs that could not be paid were sent again last
         self._tried_with: tuple[Spend, Budget] | None = None
         self.finished: deque[tuple[Asked, Evaluation, Outcome | None]] = deque()
@@ -113,7 +114,7 @@ class PendingPairs:
         self.in_flight += 1
         pair = self.by_seq[asked.seq]
         task = tasks.create_task(self._evaluate(asked, pair))
-        self._tasks[task] = pair
+        self.tasks[task] = pair
         task.add_done_callback(self._note_end)
 
     def resend(self, tasks: asyncio.TaskGroup) -> bool:
@@ -144,20 +145,21 @@ class PendingPairs:
             self.in_flight -= 1
             yield self.finished.popleft()
 
-    def cancel(self, *, waiting_only: bool = False) -> None:
-        """End the tasks of pairs, which stay pending; attempts under way count with their bound.
+    @property
+    def waiting(self) -> list[asyncio.Task[None]]:
+        """The tasks of calls that failed, wait to be repeated, and hold no place."""
+        calls = [(task, pair.call) for task, pair in self.tasks.items()]
+        return [task for task, call in calls if call.tries.failure and not call.slot.inside]
 
-        ``waiting_only``: of calls that failed, wait to be repeated, and hold no place.
-        """
+    def cancel(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """End tasks of pairs, which stay pending; attempts under way count with their bound."""
         # A task is cancelled once. Its cleaning up may wait for something; the loop comes here
         # again before that is over, and a second cancellation would cut it off. So it leaves
-        # `_tasks` as it is cancelled; `_note_end`, its callback, still counts it out of
+        # `tasks` as it is cancelled; `_note_end`, its callback, still counts it out of
         # `in_flight`.
-        for task, pair in list(self._tasks.items()):
-            waits = pair.call.tries.failure is not None and not pair.call.slot.inside
-            if waits or not waiting_only:
-                del self._tasks[task]
-                task.cancel()
+        for task in tasks:
+            del self.tasks[task]
+            task.cancel()
 
     async def _evaluate(self, asked: Asked, pair: Evaluation) -> None:
         outcome = await self._evaluator.evaluate(pair)
@@ -165,7 +167,7 @@ class PendingPairs:
         self._news.set()
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task, None)
+        self.tasks.pop(task, None)
         if task.cancelled():
             self.in_flight -= 1
             self._news.set()
