@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.spend import Budget, Spend, value_class
 from bestarm_agent.domain.values import Candidate, Outcome, Slice
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]  # first and last of each, ascending, not adjacent
@@ -79,7 +79,7 @@ class ExamplesAdded:
     independent: tuple[int, ...] = ()  # one of each cluster; empty: none depends on another
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Asked:
     """The selector asked for a pair; logged before anything is sent."""
 
@@ -91,7 +91,7 @@ class Asked:
     excluded: Ranges = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Told:
     """An ask has an outcome, and the selector was told a score."""
 
@@ -115,7 +115,7 @@ class Attempted:
     priced: bool = True  # whether the model's price is known; else costs lack dollars
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Settled:
     """An attempt is over, or a reply was found; ``Told`` settles all attempts of its pair."""
 

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import InitVar, dataclass, fields, replace
+from dataclasses import InitVar, dataclass, field, fields, replace
 from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
-from itertools import repeat
 from numbers import Real
-from operator import attrgetter, mul
+from operator import attrgetter
+from typing import TypeVar, dataclass_transform
 
+_T = TypeVar("_T")
 NANOS_PER_USD = 1_000_000_000
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def value_class(cls: type[_T]) -> type[_T]:
+    """Make a dataclass with slots and a hash, whose fields type checkers let nobody set.
+
+    At run time nothing keeps one from it: a frozen dataclass takes three times as long to make, and
+    each call makes some forty of these values.
+    """
+    return dataclass(slots=True, unsafe_hash=True)(cls)
 
 
 def nanos(usd: Decimal | float | str) -> int:
@@ -47,7 +58,7 @@ def check_range(least: float, most: float, **values: float | None) -> None:
 MOST = 1e15  # of anything that one call is said to cost: a million dollars, more than any does
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Usage:
     """Tokens of one call."""
 
@@ -73,7 +84,7 @@ class Usage:
         return self.input + self.output
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Spend:
     """Amounts that something cost, or may cost."""
 
@@ -115,7 +126,7 @@ class Spend:
         )
 
     def __mul__(self, n: int) -> Spend:
-        return Spend(*map(mul, self.amounts, repeat(n)))
+        return Spend(*(n * amount for amount in self.amounts))
 
     def capped(self, cap: Spend) -> Spend:
         """Return the smaller of the two, amount by amount."""
@@ -127,13 +138,12 @@ class Spend:
 
 
 NOTHING = Spend()  # what most things cost: told by its identity
-_AMOUNTS = tuple(map(attrgetter, ("answers", "calls", "tokens", "usd_nanos", "gpu_seconds")))
 
 
 def sum_of(spends: Iterable[Spend]) -> Spend:
     """Return the sum of many, in a tenth of the time that adding them one by one takes."""
-    each = [spend for spend in spends if spend is not NOTHING]
-    return Spend(*(sum(map(amount, each)) for amount in _AMOUNTS))
+    each = [spend.amounts for spend in spends if spend is not NOTHING]
+    return Spend(*map(sum, zip(*each, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

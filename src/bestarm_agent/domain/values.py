@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Required, TypeAlias, TypedDict
 
 from bestarm_agent.domain.reasoning import parted
-from bestarm_agent.domain.spend import MOST, Spend, Usage, check_range
+from bestarm_agent.domain.spend import MOST, Spend, Usage, check_range, value_class
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 
 if TYPE_CHECKING:
@@ -568,7 +568,7 @@ class Failure(_CleanTexts):
     message: str  # one line for people, free of secrets
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Outcome:
     """The end of a pair: either a score or a failure, and what it took."""
 

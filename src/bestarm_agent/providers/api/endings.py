@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
+from bestarm_agent.domain.spend import value_class
 from bestarm_agent.domain.values import Finish, Json
 
 _WORDS: Mapping[Finish, str] = {
@@ -59,7 +59,7 @@ _FILTERS = [word for word, finish in _TABLE.items() if finish is Finish.CONTENT_
 _FAILED = {letters(word) for word in _FAILURES.split()}
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Ending:
     """The end of a response."""
 
@@ -99,9 +99,8 @@ def ending(
     if isinstance(native, str) and letters(native) in _FAILED:
         return Ending(None, f"it ended with {native[:_SHOWN]!r}")
     if reason is None or (isinstance(reason, str) and reason.lower() in _NO_REASON):
-        return (
-            Ending(Finish.STOP) if text or calls else Ending(None, "it says nothing, and not why")
-        )
+        says = text or calls
+        return Ending(Finish.STOP) if says else Ending(None, "it says nothing, and not why")
     word = letters(reason) if isinstance(reason, str) else ""
     declared = {letters(reason_declared): finish for reason_declared, finish in words.items()}
     filtered = Finish.CONTENT_FILTER if any(name in word for name in _FILTERS) else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from bestarm_agent.domain.spend import Usage
+from bestarm_agent.domain.spend import Usage, value_class
 from bestarm_agent.domain.values import (
     Finish,
     Json,
@@ -143,7 +143,7 @@ _LONG_PROMPT, _MOST_BYTES, _SAME_COUNTS, _SPREAD = 2_000, 12, 3, 1.1
 _MAX_OUTPUT = 2_000_000  # longer than any model generates; a larger count is a mistake
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Counts:
     """The token counts of a response, read so that no cost is understated."""
 
@@ -151,7 +151,7 @@ class Counts:
     contradict: bool = False  # whether they contradict each other
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class ApiAnswer:
     """A decoded response."""
 
