@@ -55,10 +55,8 @@ from bestarm_agent.store.store import Claim
 
 MOST_CHARS = 4_000_000  # of a reply, as of a prompt: longer than any model writes
 # What makes every further call to the provider, or to the model, pointless.
-WHOLE_PROVIDER = (
-    *(FailureKind.AUTHENTICATION, FailureKind.QUOTA_EXHAUSTED),
-    FailureKind.UNREACHABLE,  # fatal where trying again cannot help, such as a wrong proxy
-)
+# UNREACHABLE is fatal where trying again cannot help, such as a wrong proxy.
+WHOLE_PROVIDER = (FailureKind.AUTHENTICATION, FailureKind.QUOTA_EXHAUSTED, FailureKind.UNREACHABLE)
 _WHOLE_ACCOUNT = (FailureKind.RATE_LIMITED,)  # fatal if a longer wait is asked for than we allow
 _WHOLE_MODEL = (*_WHOLE_ACCOUNT, FailureKind.MODEL_NOT_FOUND)
 _CONFIRMED = (*WHOLE_PROVIDER, FailureKind.MODEL_NOT_FOUND)  # once, where it answered before
@@ -461,8 +459,7 @@ class ProviderClient:
             limits.ended(permit, result)
         if isinstance(result, Reply):
             tries.failure = None
-            for scope in ("", call.model.name):
-                self._answered.add(scope)
+            self._answered |= {"", call.model.name}
             self._doubted.pop(call.model.name, None)
             return result
         tries.failure = result = self._weighed(call, result, number)

@@ -46,11 +46,11 @@ class ReadyCandidate:
         if example.draw and ("seed" in params or (offers.seed and offers.takes("seed"))):
             seed = params.get("seed", 0)
             first = seed if isinstance(seed, int) else 0
-            params = {**params, "seed": first + example.draw * _SEEDS}
+            request = replace(request, params={**params, "seed": first + example.draw * _SEEDS})
         # A worked example that asks the same as this example is left out of its prompt, which then
         # does not begin as the others do.
-        prefix = self.prefix if all(map(str.startswith, request.texts, self.prefix)) else ()
-        return replace(request, params=params, draw=example.draw, prefix=prefix)
+        is_shared = self.prefix and all(map(str.startswith, request.texts, self.prefix))
+        return replace(request, prefix=self.prefix) if is_shared else request
 
     def call(self, example: Example, log: AttemptLog | None = None) -> Call:
         """Prepare a call for one example; nothing is reserved for it."""
@@ -68,6 +68,7 @@ def request_of(candidate: Candidate, prompt: CompiledPrompt, example: Example) -
         params=candidate.params,
         candidate=candidate.label,
         example=example.row_id if example.draw else example.id,
+        draw=example.draw,
         inputs=example.inputs,
         tools=tools,
         tool_choice=tool_choice,
@@ -164,10 +165,6 @@ class Evaluator:
         self.replies = replies
         self._signs = ScorerSigns(judge_client.judge.main)
         self._bad_requests: dict[str, int] = {}  # by candidate: since its last answer
-
-    def remarks(self) -> tuple[str, ...]:
-        """Return what users should know about the replies, a sentence each."""
-        return (*self.replies.remarks(),)
 
     async def evaluate(self, pair: Evaluation) -> Outcome | None:
         """Evaluate a pair that is reserved, once it has its places; give up all that it holds.

@@ -684,7 +684,7 @@ def _configure_sqlite(engine: sa.Engine) -> None:
         # written between the two: waiting could not help it. One that says at its beginning that it
         # will write waits there instead, as long as ``timeout`` allows.
         if connection.get_execution_options().get("writes"):
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            _execute(connection, "BEGIN IMMEDIATE")
 
 
 def _explanation(error: Exception, where: str) -> str:

@@ -56,6 +56,7 @@ _CUT_PROMPT = (
 )
 _OTHER_PRICE = "bills more than twice, or less than half, of what its price says; correct `price`"
 _GOOD = range(200, 300)  # statuses
+_written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
 class ApiProvider(ApiModels):
@@ -156,7 +157,7 @@ class ApiProvider(ApiModels):
             answer, headers, seconds = await self._ask(
                 request.model,
                 server,
-                lambda: send("POST", url, _written(body), wire.headers),
+                lambda: send("POST", url, _written(body).encode(), wire.headers),
                 lambda body: replace(
                     wire.decode(body, known.facts.finish or {}),
                     billed=body_cost(as_object(body.get("usage"))),
@@ -281,7 +282,8 @@ class ApiProvider(ApiModels):
         else:
             seconds, headers = now() - started, response.headers
             # A refusal for the rate limit is where the headers about it matter most.
-            self._record_allowances(model, headers)
+            if len(self._endpoints) == 1:  # what one of several servers says holds for it alone
+                self._allowances[model] = allowances(headers, ignore=self.options.ignore_limits)
             try:
                 if response.status in _GOOD:
                     body = read_body(response.content)
@@ -299,10 +301,6 @@ class ApiProvider(ApiModels):
                 failed = call_failure(error, name, server.endpoint)
         raise failed
 
-    def _record_allowances(self, model: str, headers: Mapping[str, str]) -> None:
-        if len(self._endpoints) == 1:  # what one of several servers says holds for it alone
-            self._allowances[model] = allowances(headers, ignore=self.options.ignore_limits)
-
 
 def _model_names(body: Mapping[str, Json]) -> tuple[str, ...]:
     """Return the names in a list; first those that have a day on which they are shut down."""
@@ -317,10 +315,6 @@ def _day(given: Json) -> str:
     if isinstance(given, int | float):
         return datetime.fromtimestamp(given, UTC).date().isoformat()
     return str(given)[:10]
-
-
-def _written(body: Mapping[str, Json]) -> bytes:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _without_keys(answer: ApiAnswer, keys: tuple[str, ...]) -> ApiAnswer:

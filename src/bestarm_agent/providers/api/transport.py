@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from httpx2 import create_ssl_context
 from yarl import URL
 
+from bestarm_agent.domain.spend import value_class
 from bestarm_agent.errors import FailureKind
 from bestarm_agent.providers.api.protocol import MalformedError
 
@@ -54,7 +54,7 @@ def transport_failure(error: BaseException) -> FailureKind | None:
     return next((kind for cls, kind in _KINDS if isinstance(error, cls)), None)
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Response:
     """A response with its whole body, decompressed; headers have lower-case names."""
 
@@ -79,14 +79,14 @@ class Connection:
     """
 
     def __init__(self, headers: Mapping[str, str], max_bytes: int) -> None:
-        self._headers = headers
         self._max_bytes = max_bytes
         # Two sessions, since aiohttp keeps or closes connections by connector, not by request.
         trusted = create_ssl_context()
         self._session = _session(
-            aiohttp.TCPConnector(limit=0, ssl=trusted, keepalive_timeout=_KEPT_SECONDS)
+            aiohttp.TCPConnector(limit=0, ssl=trusted, keepalive_timeout=_KEPT_SECONDS), headers
         )
-        self._repeats = _session(aiohttp.TCPConnector(limit=0, ssl=trusted, force_close=True))
+        connector = aiohttp.TCPConnector(limit=0, ssl=trusted, force_close=True)
+        self._repeats = _session(connector, headers)
         self._ways: dict[str, tuple[URL, str, URL | None]] = {}  # proxies, by address
         self._unanswered: set[int] = set()  # requests that were sent, and got no good answer yet
         self._has_answered = False
@@ -111,7 +111,7 @@ class Connection:
             async with session.request(
                 method,
                 url,
-                headers={**self._headers, **headers},
+                headers=headers,
                 data=content or None,
                 allow_redirects=False,
                 proxy=proxy,
@@ -171,9 +171,10 @@ class Connection:
         return NotSentError(reason + hint, permanent=is_unknown and not self._has_answered)
 
 
-def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+def _session(connector: aiohttp.TCPConnector, headers: Mapping[str, str]) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=connector,
+        headers=headers,
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(),
         max_line_size=_HEADER_BYTES,
