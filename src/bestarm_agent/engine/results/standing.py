@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 from bestarm_agent.config.goal_specs import Constraint, ObjectiveSpec
-from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, Spend
+from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, Spend, value_class
 from bestarm_agent.domain.text import duration, money, percent, safe
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.limits.waits import Wait
@@ -161,7 +161,7 @@ class RowMeasure:
     mean: float | None  # in [0, 1]; None where there is none
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Row:
     """One candidate."""
 
