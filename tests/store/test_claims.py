@@ -158,6 +158,19 @@ async def test_locks_are_renewed_while_nothing_is_written(
 
 
 @pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="Linux has such namespaces")
+async def test_a_claim_that_closing_could_not_free_has_ended_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "runs.db")
+    async with await Store.connect(path) as store:
+        assert await store.claim_reply("key")
+        async with await Store.connect(path) as other:
+            assert not await other.claim_reply("key")
+        monkeypatch.setattr(database, "_FREE", "DELETE FROM nowhere WHERE owner = :owner")
+    async with await Store.connect(path) as store:
+        assert await store.claim_reply("key")
+
+
 async def test_a_place_is_a_boot_and_a_namespace_of_a_host() -> None:
     host, boot, namespace = database._place().split("/")
     assert (host, namespace[:5]) == (socket.gethostname(), "pid:[")

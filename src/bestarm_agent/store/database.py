@@ -387,7 +387,7 @@ class Database:
             self._checkpoint.join()
         _OWNERS.discard(self.owner)
         if self._held:  # without patience: if it fails, they end by themselves
-            with suppress(SQLAlchemyError), self.engine.connect() as own, own.begin():
+            with suppress(*self._errors), self.engine.connect() as own, own.begin():
                 _execute(own, _FREE, {"owner": self.owner})
         if not self.in_memory:  # else it stays readable
             self.engine.dispose()
