@@ -141,6 +141,7 @@ def test_too_many_failures(tmp_path: Path, gate: Command) -> None:
     assert done.code == 4, done.out + done.err
     assert "Next: mend what fails, then go on: `bestarm-agent resume 2" in done.out
     assert "undecided" in done.out
+    assert "c1 cannot be called: " in done.out
 
 
 def test_a_gate_that_failed_names_a_store_that_is_not_found_by_itself(
@@ -193,6 +194,13 @@ def test_a_runs_winner_as_the_baseline(tmp_path: Path, gate: Command) -> None:
     again = gate("--baseline", "latest", "--json").json
     assert again["baseline"] == found["baseline"]  # of a gate, its baseline
     assert again["spent"]["calls"] == 0
+
+
+def test_answers_that_could_not_be_had_are_told(tmp_path: Path, gate: Command) -> None:
+    study(tmp_path, [RIGHT, ["internal"] * N])
+    done = gate("--baseline", "c0", "--margin", "0.05")
+    assert "undecided" in done.out
+    assert re.search(r"Failed: \d+ x internal \(harness\) of c1; mostly: ", done.out)
 
 
 @pytest.mark.slow

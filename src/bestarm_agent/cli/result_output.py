@@ -120,8 +120,9 @@ def print_mode_result(
     *,
     as_json: bool,
     report: Path | None = None,
+    failures: Sequence[FailureLine] = (),
 ) -> None:
-    """Print the answer of a mode, and how its run can go on if something cut it short."""
+    """Print the answer of a mode, what failed, and how a run can go on that was cut short."""
     if as_json:
         print_json(result.as_json)
         return
@@ -138,8 +139,13 @@ def print_mode_result(
         console.print()
     lines = [*map(safe, result.lines)]
     lines += [] if report is None else [f"Report: {report}"]
+    lines += _failure_line(failures)
     # Of a run that ended by itself, the decision advises on a choice that a mode does not make.
     if standing is not None and standing.end in ("interrupted", "error", "failures"):
+        broken = (
+            (row.candidate.label, row.problem or "") for row in standing.rows if row.is_broken
+        )
+        lines += [f"{safe(label)} cannot be called: {safe(why)}" for label, why in broken]
         lines += [f"Next: {one.text}: `{one.command}`." for one in [standing.decision.next] if one]
     for line in lines:
         print_line(console, line, indent=_INDENT)

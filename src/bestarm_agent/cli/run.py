@@ -188,12 +188,12 @@ async def _run_and_report(
         print_notices(console, (*study.notices[len(known) :], *study.remarks()))
         report = await study.write_report()
         standing = runnable(standing, study.store, given.study or given.candidates)
+        failures = study.failures()
         if (result := study.result()) is not None:
-            print_mode_result(result, standing, as_json=as_json, report=report)
+            print_mode_result(result, standing, as_json=as_json, report=report, failures=failures)
             if write is not None:
                 write(result, standing.name)
             return mode_exit_code(result, standing)
-        failures = study.failures()
     print_result(standing, as_json=as_json, report=report, failures=failures)
     asked = study.parts.config.selector.confidence is not None
     return exit_code(standing, confidence_asked=asked)

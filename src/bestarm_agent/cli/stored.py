@@ -58,7 +58,7 @@ def show(given: Given, everything: bool) -> None:
     record = asyncio.run(Archive(where).record(run))
     standing, failures = runnable(record.standing, where), record.failures
     if record.result is not None:
-        print_mode_result(record.result, standing, as_json=given.as_json)
+        print_mode_result(record.result, standing, as_json=given.as_json, failures=failures)
         return
     print_result(standing, as_json=given.as_json, failures=failures, everything=everything)
 
