@@ -37,14 +37,7 @@ import numpy as np
 
 from bestarm_agent.selectors.proofs import Evidence, OnNewExamples, Proofs
 from bestarm_agent.selectors.score_table import ScoreTable
-from bestarm_agent.selectors.types import (
-    Belief,
-    Estimates,
-    Guarantee,
-    Problem,
-    Stop,
-    Verdict,
-)
+from bestarm_agent.selectors.types import Belief, Estimates, Guarantee, Problem, Stop, Verdict
 from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 from bestarm_agent.stats.control import Controls
 from bestarm_agent.stats.history import Factors, HistoryModel
@@ -222,28 +215,27 @@ class Answer:
         """Return the candidates that the leading one, ``best``, is not proved to beat."""
         return tuple(np.flatnonzero(self._proofs.rivals(best, [best])).tolist())
 
-    def _order(self) -> tuple[BoolArray | IntArray | FloatArray, ...]:
-        """Return the (K,) numbers by which candidates are ranked, the first one first."""
-        belief = self._now()
-        tier = np.zeros(len(self.barred)) if belief.tier is None else belief.tier
-        return self.barred, tier, -np.nan_to_num(belief.mean, nan=-np.inf), self.tie_ranks
-
     def ranking(self) -> list[int]:
         """Return the candidates by falling estimate, ties in random order.
 
         Those without an estimate come after the others, and the barred ones last.
         """
-        order: list[int] = np.lexsort(self._order()[::-1]).tolist()
+        belief = self._now()
+        means = np.nan_to_num(belief.mean, nan=-np.inf)
+        tier = np.zeros(len(means)) if belief.tier is None else belief.tier
+        order: list[int] = np.lexsort((self.tie_ranks, -means, tier, self.barred)).tolist()
         return order
 
     def leading(self, count: int) -> list[int]:
         """Return the first ``count`` of the ranking; of one, without sorting the others."""
         if count != 1 or not len(self.barred):
             return self.ranking()[:count]
-        field = np.arange(len(self.barred))
-        for number in self._order():
-            field = field[number[field] == number[field].min()]
-        return [int(field[0])]
+        belief, field = self._now(), np.flatnonzero(self.barred == self.barred.min())
+        if belief.tier is not None:
+            field = field[belief.tier[field] == belief.tier[field].min()]
+        means = np.nan_to_num(belief.mean[field], nan=-np.inf)
+        field = field[means == means.max()]
+        return [int(field[self.tie_ranks[field].argmin()])]
 
     def contenders(self, top_k: int) -> BoolArray:
         """(K,) mask of the candidates whose scores can still prove who the best ``top_k`` are.

@@ -16,16 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.selectors.types import (
-    Ask,
-    Choice,
-    Moves,
-    Pair,
-    State,
-    Stop,
-    Tell,
-    events_of,
-)
+from bestarm_agent.selectors.types import Ask, Choice, Moves, Pair, State, Stop, Tell, events_of
 from bestarm_agent.stats.arrays import BoolArray, IntArray
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
