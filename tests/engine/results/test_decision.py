@@ -454,3 +454,18 @@ def test_candidates_of_which_all_is_seen_are_not_undecided_when_the_budget_ends(
     decision = changed(standing, end="budget", in_flight=0).decision
     assert (decision.take, decision.as_good) == ("a", ("b",)), "no call can part a and b"
     assert decision.undecided == ("c",)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_nobody_is_as_good_as_the_best_because_examples_are_few(tmp_path: Path, n: int) -> None:
+    path = write_study(tmp_path, n_candidates=3, n_examples=n)
+    scores = [1.0, 0.0, 1.0]
+    records = [
+        {"candidate": f"c{i}", "example": f"e{j}", "score": score}
+        for i, score in enumerate(scores)
+        for j in range(n)
+    ]
+    (tmp_path / "scores.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    decision = run_all(path).decision
+    assert {decision.take, *decision.as_good} == {"c0", "c2"}  # exact ties stay
+    assert decision.worse == ("c1",)

@@ -9,8 +9,8 @@ codes and Python show this value and work nothing out again.
     no score, or cannot be called                         UNMEASURED
     where a bar is to be cleared: shown to clear it       GOOD, else UNDECIDED
     shown to be behind on new examples                    WORSE
-    nothing more is asked of it, and all examples
-      together cannot tell it from the one to take        EQUAL
+    nothing more is asked of it, and all examples, not
+      too few, cannot tell it from the one to take        EQUAL
     shown not to be the best, for what was asked for      WORSE
     all its answers are there, and the run ended of
       itself or all of the one to take are there          EQUAL
@@ -181,7 +181,9 @@ def _group(s: Standing, row: Row, named: Row | None) -> Status:
     against = row.against if named is not None else None
     if against is not None and against.is_beaten:
         return Status.WORSE
-    if (s.is_settled or row.is_ruled_out) and against is not None and against.is_level:
+    # that very few examples cannot tell two apart says nothing about the two
+    is_level = against is not None and against.is_level and s.n_independent >= FEWEST_EXAMPLES
+    if (s.is_settled or row.is_ruled_out) and is_level:
         return near
     if row.is_ruled_out:
         return Status.WORSE
