@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from bestarm_agent.domain.spend import Budget, Spend, value_class
+from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.value_class import value_class
 from bestarm_agent.domain.values import Candidate, Outcome, Slice
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]  # first and last of each, ascending, not adjacent

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import InitVar, dataclass, field, fields, replace
+from dataclasses import InitVar, dataclass, fields, replace
 from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
 from numbers import Real
 from operator import attrgetter
-from typing import TypeVar, dataclass_transform
 
-_T = TypeVar("_T")
+from bestarm_agent.domain.value_class import value_class
+
 NANOS_PER_USD = 1_000_000_000
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def value_class(cls: type[_T]) -> type[_T]:
-    """Make a dataclass with slots and a hash, whose fields type checkers let nobody set.
-
-    At run time nothing keeps one from it: a frozen dataclass takes three times as long to make, and
-    each call makes some forty of these values, and a standing one for each candidate.
-    """
-    return dataclass(slots=True, unsafe_hash=True)(cls)
 
 
 def nanos(usd: Decimal | float | str) -> int:

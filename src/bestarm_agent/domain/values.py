@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Required, TypeAlias, TypedDict
 
 from bestarm_agent.domain.reasoning import parted
-from bestarm_agent.domain.spend import MOST, Spend, Usage, check_range, value_class
+from bestarm_agent.domain.spend import MOST, Spend, Usage, check_range
+from bestarm_agent.domain.value_class import value_class
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from operator import attrgetter
 from typing import Any
 
 from bestarm_agent.config.goal_specs import Constraint, ObjectiveSpec
-from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, Spend, value_class
+from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, Spend
 from bestarm_agent.domain.text import duration, money, percent, safe
+from bestarm_agent.domain.value_class import value_class
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.limits.waits import Wait
 from bestarm_agent.engine.results.new_examples import Against, NewExamples

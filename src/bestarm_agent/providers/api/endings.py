@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from bestarm_agent.domain.spend import value_class
+from bestarm_agent.domain.value_class import value_class
 from bestarm_agent.domain.values import Finish, Json
 
 _WORDS: Mapping[Finish, str] = {

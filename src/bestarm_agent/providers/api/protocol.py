@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from bestarm_agent.domain.spend import Usage, value_class
+from bestarm_agent.domain.spend import Usage
+from bestarm_agent.domain.value_class import value_class
 from bestarm_agent.domain.values import (
     Finish,
     Json,

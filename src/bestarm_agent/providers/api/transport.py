@@ -18,7 +18,7 @@ import aiohttp
 from httpx2 import create_ssl_context
 from yarl import URL
 
-from bestarm_agent.domain.spend import value_class
+from bestarm_agent.domain.value_class import value_class
 from bestarm_agent.errors import FailureKind
 from bestarm_agent.providers.api.protocol import MalformedError
 
