@@ -26,7 +26,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +163,11 @@ async def write_study(folder: Path, rule: str, n_answers: int, n_examples: int) 
     return path
 
 
+def written(path: Path, rule: str, n_answers: int, n_examples: int) -> None:
+    """Write a run, in a process of its own."""
+    asyncio.run(write_run(path, rule, n_answers, n_examples))
+
+
 def cost_of(command: list[str], path: Path) -> tuple[float, float]:
     """Return the CPU seconds, user and system, and the peak MB of one command's process."""
     program = [sys.executable, "-m", "bestarm_agent", *command, "--store", str(path)]
@@ -180,8 +187,10 @@ def measured(rule: str, n_answers: int) -> list[list[str]]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         stored, small = Path(folder) / "runs.sqlite", Path(folder) / "small.sqlite"
-        asyncio.run(write_run(stored, rule, n_answers, n_examples))
-        asyncio.run(write_run(small, rule, K, n_examples))
+        # Linux counts the memory of whoever starts a process as that process's, too.
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as writer:
+            for path, n in ((stored, n_answers), (small, K)):
+                writer.submit(written, path, rule, n, n_examples).result()
         cost_of(["show"], small)  # compiles what was not compiled
         for place, command in enumerate(COMMANDS):
             base = min(cost_of(command, small)[0] for _ in range(2))

@@ -377,8 +377,10 @@ def _shrunk(
 
 def inverted(precision: FloatArray) -> FloatArray:
     """Invert a matrix; what no score has touched yet stands apart, on the diagonal."""
-    inverse = np.diag(1.0 / precision.diagonal())
-    touched = np.ix_(*2 * [np.count_nonzero(precision, axis=1) > 1])
+    is_touched = np.count_nonzero(precision, axis=1) > 1
+    if is_touched.all():  # once a run has got going; this spares two copies
+        return np.asarray(np.linalg.inv(precision))
+    inverse, touched = np.diag(1.0 / precision.diagonal()), np.ix_(is_touched, is_touched)
     inverse[touched] = np.linalg.inv(precision[touched])
     return inverse
 
