@@ -142,10 +142,10 @@ def print_mode_result(
     lines += _failure_line(failures)
     # Of a run that ended by itself, the decision advises on a choice that a mode does not make.
     if standing is not None and standing.end in ("interrupted", "error", "failures"):
-        broken = (
-            (row.candidate.label, row.problem or "") for row in standing.rows if row.is_broken
-        )
-        lines += [f"{safe(label)} cannot be called: {safe(why)}" for label, why in broken]
+        for row in standing.rows:
+            if row.is_broken:
+                why = safe(row.problem or "")
+                lines.append(f"{safe(row.candidate.label)} cannot be called: {why}")
         lines += [f"Next: {one.text}: `{one.command}`." for one in [standing.decision.next] if one]
     for line in lines:
         print_line(console, line, indent=_INDENT)

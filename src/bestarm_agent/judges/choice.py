@@ -377,9 +377,8 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
     """Scores 1 if the reply chooses the right option, by its letter or its text."""
 
     adapter = "multiple-choice"
-    version = (
-        4  # 2: the last statement counts; 3: ticks, bold options, further languages; 4: doubts
-    )
+    # 2: the last statement counts; 3: ticks, bold options, further languages; 4: doubts
+    version = 4
     recognises = True
     options_type = MultipleChoiceOptions
 

@@ -222,10 +222,8 @@ def _cheaper_first(
     state: RunState, pairs: Pairs, numbers: Mapping[str, NDArray[Any]], broken: Mapping[str, str]
 ) -> list[int]:
     """Return the ranking; of equals at its head that have all answers, the cheapest first."""
-    order, prices = (
-        pairs.answer.ranking(),
-        [numbers["usd_per_1000"], numbers["gpu_seconds_per_1000"]],
-    )
+    order = pairs.answer.ranking()
+    prices = [numbers["usd_per_1000"], numbers["gpu_seconds_per_1000"]]
     best, is_complete = numbers["estimate"][order[0]], numbers["n"] == pairs.table.n_examples
     equal = list(takewhile(lambda i: is_complete[i] and numbers["estimate"][i] == best, order))
     # Dollars and worker seconds have no rate of exchange: all have a price in one of the two, or
