@@ -197,6 +197,7 @@ class Model:
     name: str
     fingerprint: str = ""
     is_tried: bool = False
+    _limits: ModelLimits | None = None
 
     def __str__(self) -> str:
         return f"{self.client.provider.name}/{self.name}"
@@ -214,7 +215,9 @@ class Model:
     @property
     def limits(self) -> ModelLimits:
         """The limits of the calls to it."""
-        return self.client.limits(self.name)
+        if self._limits is None:  # kept: each turn looks at those of all models
+            self._limits = self.client.limits(self.name)
+        return self._limits
 
     @property
     def room(self) -> float:

@@ -43,6 +43,8 @@ class FirstPairs:
         self._judge_over_network = judge_client.rate_limited
         self._is_judged = False  # whether a reply was judged, or needed no judge to fail
         self._in_flight: set[Evaluation] = set()
+        self._untried: list[Model] = []  # of the first ``_n_models`` of the pool
+        self._n_models = 0
         rows = state.asks["candidate"][state.order]
         for row, seq in zip(rows.tolist(), state.order.tolist(), strict=True):
             self._note(pool.candidates[row].model, state.failure(seq))
@@ -66,7 +68,11 @@ class FirstPairs:
         # repeated: it may yet end the run.
         if self._judge_over_network and not self._is_judged:
             return 0 if self._in_flight else 1
-        if not any(model.is_untried for model in self._pool.models):
+        # who was tried stays so
+        new = list(self._pool.models)[self._n_models :]
+        self._n_models += len(new)
+        self._untried = [model for model in (*self._untried, *new) if model.is_untried]
+        if not self._untried:
             return math.inf
         failing = (pair.call.model for pair in self._in_flight if pair.call.tries.n_failures)
         return 0 if any(model.is_untried for model in failing) else 1

@@ -297,6 +297,7 @@ class RunLoop:
             # The wait is measured twice. A limit that opens while pairs are asked for is no longer
             # shut at the second look, but the rule was told that it was: the first look has it.
             # A limit that this very round of asks has used up shows at the second look alone.
+            self.pool.look()
             opens_in = self.pool.opens_in()
             to_send = [] if end else self._ask()
             opens_in = min(opens_in, self.pool.opens_in())
@@ -349,6 +350,7 @@ class RunLoop:
                 self.pool.note_asked(asked.candidate)
                 if self._pending.prepare(asked):
                     ready.append(asked)
+            self.pool.look()
         return ready
 
     # Whether to end.

@@ -94,7 +94,7 @@ class CandidatePool:
         self.gate = Gate(in_flight)  # limits the calls in flight over all providers
         self.models: dict[Model, int] = {}  # with their number, from 0
         self._blocks: dict[int, _Block] = {}  # by provider
-        self._rooms: dict[Model, float] = {}  # of each model, at the last look
+        self._rooms: list[float] = []  # of each model, at the last look
         self._model_of = np.empty(0, dtype=np.intp)  # (K,) place of the model in ``models``
         self._usable = np.empty(0, dtype=np.bool_)
         self._bounds = np.empty((0, len(_PULL.amounts)))  # (K, 5) amounts of each one's bound
@@ -121,14 +121,19 @@ class CandidatePool:
         mask = np.array([allows(model) for model in self.models], dtype=np.bool_)
         return None if mask.all() else mask[self._model_of]
 
+    def look(self) -> None:
+        """Look at the room of each model.
+
+        ``room``, ``not_busy`` and ``opens_in`` go by this very look: at a second one a limit might
+        have opened, and they would not fit together.
+        """
+        self._rooms = [model.room for model in self.models] if self.gate.free else []
+
     def room(self) -> int:
         """Return how many pairs may be asked at once, for any candidates."""
         # The rule may choose one model for all that is asked at once, so it is the smallest room of
-        # those that have any. Models without room are masked by ``not_busy``, which goes by this
-        # very look: at a second one a limit might have opened, and mask and number would not fit
-        # together.
-        self._rooms = {model: model.room for model in self.models} if self.gate.free else {}
-        free = [room for room in self._rooms.values() if room]
+        # those that have any. Models without room are masked by ``not_busy``.
+        free = [room for room in self._rooms if room]
         return int(min(self.gate.free, *free)) if free else 0
 
     def usable(self) -> BoolArray | None:
@@ -148,19 +153,18 @@ class CandidatePool:
         return both(self.usable(), can_answer)
 
     def not_busy(self) -> BoolArray | None:
-        """Return (K,) who could be called at once when ``room`` looked; None if all could."""
-        return self.rows(lambda model: self._rooms[model] > 0)
+        """Return (K,) who could be called at once; None if all could."""
+        has_room = np.array(self._rooms) > 0
+        return None if has_room.all() else has_room[self._model_of]
 
     def opens_in(self) -> float:
         """Return the seconds until a rate limit lets more be called; infinite if none does."""
-        if not self.gate.free:
-            return math.inf
         # Only limits open by time alone. A full gate opens when a call ends, and that wakes the
         # loop.
         waits = (
             model.limits.opens_in
-            for model in self.models
-            if model.client.gate.free and not model.limits.room
+            for model, room in zip(self.models, self._rooms, strict=False)
+            if not room and model.client.gate.free
         )
         return min(waits, default=math.inf)
 
