@@ -116,7 +116,7 @@ def test_digests_stay_the_same_between_versions() -> None:
         "math": "5bb0c49a2c34f5e7",
         "model-graded-fact": "4a7cf69e3daa6993",
         "model-graded-qa": "90f47252ae76c527",
-        "multiple-choice": "fa53ffa585853881",
+        "multiple-choice": "c17f4c5a20555230",
         "numeric": "15005c55e4f57e76",
         "pairwise": "a6a79fac5e8af351",
         "people": "ed599d0c44ffaeb9",
