@@ -29,7 +29,7 @@ from bestarm_agent.config.functions import is_async
 from bestarm_agent.config.input_specs import DatasetSpec
 from bestarm_agent.domain.spend import Budget, Spend, nanos
 from bestarm_agent.domain.text import safe, shortened
-from bestarm_agent.domain.values import Example, Json, Reply, Request, digest, rounded
+from bestarm_agent.domain.values import Example, Json, Reply, Request, clip_rounding, digest
 from bestarm_agent.engine.call import MOST_CHARS
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.decision import decided
@@ -313,7 +313,7 @@ def _score(result: object) -> float | None:
     score = nan
     if not isinstance(result, bytes):  # which ``float`` reads as a text
         with suppress(TypeError, ValueError, OverflowError):
-            score = rounded(float(result))  # type: ignore[arg-type]
+            score = clip_rounding(float(result))  # type: ignore[arg-type]
     if not 0.0 <= score <= 1.0:  # NaN is none either
         rule = "a score must be a number in [0, 1], or None where there is none"
         raise ConfigError(f"{rule}, got {result!r:.60}")

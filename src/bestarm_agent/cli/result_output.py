@@ -142,10 +142,6 @@ def print_mode_result(
     lines += _failure_line(failures)
     # Of a run that ended by itself, the decision advises on a choice that a mode does not make.
     if standing is not None and standing.end in ("interrupted", "error", "failures"):
-        for row in standing.rows:
-            if row.is_broken:
-                why = safe(row.problem or "")
-                lines.append(f"{safe(row.candidate.label)} cannot be called: {why}")
         lines += [f"Next: {one.text}: `{one.command}`." for one in [standing.decision.next] if one]
     for line in lines:
         print_line(console, line, indent=_INDENT)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from bestarm_agent.config.datasets import load_rows
 from bestarm_agent.config.file_errors import parse_row
 from bestarm_agent.config.files import shown_path
-from bestarm_agent.domain.values import digest, rounded
+from bestarm_agent.domain.values import clip_rounding, digest
 from bestarm_agent.errors import ConfigError
 
 _WORDS = dict.fromkeys(("right", "r", "true", "yes"), 1.0)
@@ -30,7 +30,7 @@ def read_score(given: object) -> float:
     text = str(given).strip().lower()
     number = _WORDS.get(text, text.replace(",", ".").removesuffix("%"))
     try:
-        return rounded(float(number) / (100 if text[-1:] == "%" else 1))
+        return clip_rounding(float(number) / (100 if text[-1:] == "%" else 1))
     except ValueError:
         raise ValueError("must be 0 to 1, a percentage, right, wrong or same") from None
 

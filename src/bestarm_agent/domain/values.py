@@ -532,12 +532,12 @@ class Vote(_CleanTexts):
         check_range(0, 1, value=self.value)
 
 
-def rounded(score: float) -> float:
+def clip_rounding(score: float) -> float:
     """Return a score without what rounding took it beyond [0, 1]; others as they are.
 
     Example:
-        >>> rounded(1.0000000000000002), rounded(-1e-17), rounded(1.1)  # such as a text's cosine
-        (1.0, 0.0, 1.1)
+        >>> clip_rounding(1.0000000000000002), clip_rounding(1.1)  # the first as of a text's cosine
+        (1.0, 1.1)
     """
     return min(1.0, max(0.0, score)) if -1e-9 <= score <= 1 + 1e-9 else score
 

@@ -295,8 +295,8 @@ class RunLoop:
             end = self._reason_to_end()
             self._end_calls(end)
             # The wait is measured twice. A limit that opens while pairs are asked for is no longer
-            # shut at the second look, but the rule was told that it was: the first look has it.
-            # A limit that this very round of asks has used up shows at the second look alone.
+            # shut at a later look, but the rule was told that it was: the first look has it.
+            # A limit that this very round of asks has used up shows at the last look alone.
             self.pool.look()
             opens_in = self.pool.opens_in()
             to_send = [] if end else self._ask()

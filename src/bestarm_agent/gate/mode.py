@@ -107,14 +107,10 @@ class GateMode:
         if not isinstance(plan, GatePlan):
             return None
         labels = {row.index: row.candidate.label for row in standing.rows}
-        problems = {row.problem for row in standing.rows if row.problem is not None}
         return gate_result(
             labels[plan.baseline],
             {labels[row]: rival for row, rival in plan.challengers.items()},
-            remarks=[
-                *run_lines(standing),
-                *(f"Problem: {problem}" for problem in sorted(problems)),
-            ],
+            remarks=run_lines(standing),
             facts=run_json(standing),
         )
 

@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from bestarm_agent.config.datasets import FileRow, load_rows
-from bestarm_agent.domain.values import digest, rounded
+from bestarm_agent.domain.values import clip_rounding, digest
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.providers.replay import filled, parse_recording
 from bestarm_agent.simulation.score_tables import KNOWN, cells_of, number_in
@@ -289,7 +289,7 @@ def scores_in(scores: Object) -> dict[str, float]:
         # Inspect writes C, P, I and N for correct, partly, incorrect and no answer.
         number = _LETTERS.get(part) if isinstance(part, str) else part
         if isinstance(number, bool | int | float) and isfinite(number):
-            numbers[key] = rounded(float(number))
+            numbers[key] = clip_rounding(float(number))
     return numbers
 
 
@@ -428,7 +428,7 @@ def _is_metric(rows: Sequence[FileRow], name: str) -> bool:
     with suppress(ConfigError):
         numbers = [number_in(row.values, name, "") for row in rows]
         known = [number for number in numbers if number is not None]
-        return bool(known) and all(0 <= rounded(number) <= 1 for number in known)
+        return bool(known) and all(0 <= clip_rounding(number) <= 1 for number in known)
     return False
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias
 
-from bestarm_agent.domain.values import Json, rounded
+from bestarm_agent.domain.values import Json, clip_rounding
 from bestarm_agent.errors import ConfigError, StoreError, counted, nearest
 from bestarm_agent.interop.formats import Result, label_candidates, read_results
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, matrix_from_cells
@@ -142,12 +142,12 @@ def read_logs(paths: Sequence[str], *, metric: str | None = None) -> Logs:
 
 def check_range(score: float, name: str, source: str) -> float:
     """Return a score in [0, 1], without what rounding took it beyond; raise ConfigError."""
-    if not 0 <= rounded(score) <= 1:
+    if not 0 <= clip_rounding(score) <= 1:
         raise ConfigError(
             f"{source}: a score must be in [0, 1], higher is better, but {name!r} is "
             f"{score:.9g}; choose another metric"
         )
-    return rounded(score)
+    return clip_rounding(score)
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from bestarm_agent.domain.values import digest, rounded
+from bestarm_agent.domain.values import clip_rounding, digest
 from bestarm_agent.engine.results.compare import Compared, Flip, PairedComparison, compare_scores
 from bestarm_agent.errors import ConfigError, counted, nearest
 from bestarm_agent.interop.formats import Result, label_candidates, read_results
@@ -132,7 +132,7 @@ def _sides(paths: Sequence[str], metrics: Sequence[str]) -> tuple[list[Side], se
     # A column such as a latency is a number, too. Of several metrics that nobody named it is left
     # out with a note; a metric that was named, or the only one, is refused later.
     odd = {
-        n for r in results for n, score in r.scores.items() if not 0 <= rounded(score) <= 1
+        n for r in results for n, score in r.scores.items() if not 0 <= clip_rounding(score) <= 1
     } & chosen
     left_out = sorted(odd) if not metrics and odd < chosen else []
     notes = [f"left out, since it is not in [0, 1]: {name}" for name in left_out]

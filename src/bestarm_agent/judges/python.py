@@ -14,7 +14,7 @@ from typing import Any, Self
 from pydantic import Field
 
 from bestarm_agent.config.functions import Program, load_program
-from bestarm_agent.domain.values import Example, Json, Reply, Score, rounded
+from bestarm_agent.domain.values import Example, Json, Reply, Score, clip_rounding
 from bestarm_agent.judges.base import (
     Calls,
     Judge,
@@ -65,7 +65,7 @@ class PythonJudge(Judge[PythonJudgeOptions]):
         result = await self._called(reply.said, example)
         if result is None:
             raise unparsable(f"{self._program.name} found nothing to score", reply.said)
-        value = rounded(_number(result))
+        value = clip_rounding(_number(result))
         if not 0.0 <= value <= 1.0:  # NaN fails this too
             raise judge_failed(
                 f"{self._program.name} must return a number in [0, 1] or None, got "

@@ -34,7 +34,7 @@ from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.file_errors import BrokenRule, OptionsError, parse_row
 from bestarm_agent.config.traces import RECORDED
 from bestarm_agent.domain.spend import Spend, Usage, nanos
-from bestarm_agent.domain.values import Finish, Reply, Request, rounded
+from bestarm_agent.domain.values import Finish, Reply, Request, clip_rounding
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError, nearest
 from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.failures import failure
@@ -68,7 +68,7 @@ class _Row(BaseModel):
     candidate: str = Field(min_length=1)
     example: str = Field(min_length=1)
     text: str | None = None
-    score: Annotated[float, AfterValidator(rounded), Field(ge=0, le=1)] | None = None
+    score: Annotated[float, AfterValidator(clip_rounding), Field(ge=0, le=1)] | None = None
     error: FailureKind | None = None
     message: str = ""
     retry_after: float | None = Field(default=None, ge=0, allow_inf_nan=False)

@@ -384,8 +384,10 @@ def _mean(mean: Measure) -> str:
 
 
 def run_lines(standing: Standing) -> list[str]:
-    """Return what a run has spent and how it ended, a line each."""
+    """Return who cannot be called, what a run has spent and how it ended, a line each."""
+    broken = [row for row in standing.rows if row.is_broken]
     return [
+        *(f"Cannot be called: {row.candidate.label}: {row.problem}" for row in broken),
         *(f"Cap passed: {text}" for text in passed_caps(standing)),
         f"Spent: {budget_line(standing)}, {duration(standing.seconds)}",
         f"Run: {standing.run_id}, {ending(standing.end)}",

@@ -254,7 +254,7 @@ def test_a_bill_in_the_reply_is_charged_in_place_of_the_price(
     assert unpriced.usd_nanos == nanos
     is_far = nanos is not None and not 0.5 <= nanos / (priced.usd_nanos or 1) <= 2
     assert [notice for notice in billed.notices if "`price`" in notice] == is_far * [
-        "bills more than twice, or less than half, of what its price says; correct `price`"
+        "bills more than twice, or less than half, what its price says; correct `price`"
     ]
     assert not unpriced.notices
 

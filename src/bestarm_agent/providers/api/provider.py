@@ -54,7 +54,7 @@ _CUT_PROMPT = (
     "counts fewer tokens than its long prompts have: it probably cuts them off without a word; "
     "raise its context (Ollama: OLLAMA_CONTEXT_LENGTH, llama.cpp: --ctx-size)"
 )
-_OTHER_PRICE = "bills more than twice, or less than half, of what its price says; correct `price`"
+_OTHER_PRICE = "bills more than twice, or less than half, what its price says; correct `price`"
 _GOOD = range(200, 300)  # statuses
 _written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
@@ -178,10 +178,11 @@ class ApiProvider(ApiModels):
         counts = self._prompt_counts.setdefault(request.model, PromptCounts())
         # An upper bound that was charged in place of counts says nothing about the server's
         # context, and nothing about its prices.
-        is_cut = usage == answer.counts.usage and counts.shows_cut(request, usage.input)
+        is_counted = usage == answer.counts.usage
+        is_cut = is_counted and counts.shows_cut(request, usage.input)
         cost = self._cost(known, request, answer, usage, headers)
         priced = known.price.cost(usage, tier=answer.tier) if known.price else cost or 0
-        is_other = usage == answer.counts.usage and not priced <= 2 * (cost or priced) <= 4 * priced
+        is_other = is_counted and not priced <= 2 * (cost or priced) <= 4 * priced
         return Reply(
             text=answer.text,
             finish=finish,
