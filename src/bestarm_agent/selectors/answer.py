@@ -230,12 +230,12 @@ class Answer:
         """Return the first ``count`` of the ranking; of one, without sorting the others."""
         if count != 1 or not len(self.barred):
             return self.ranking()[:count]
-        belief, field = self._now(), np.flatnonzero(self.barred == self.barred.min())
+        belief, field = self._now(), self.barred == self.barred.min()
         if belief.tier is not None:
-            field = field[belief.tier[field] == belief.tier[field].min()]
-        means = np.nan_to_num(belief.mean[field], nan=-np.inf)
-        field = field[means == means.max()]
-        return [int(field[self.tie_ranks[field].argmin()])]
+            field &= belief.tier == belief.tier[field].min()
+        means = np.where(np.isnan(belief.mean), -np.inf, belief.mean)
+        first = np.flatnonzero(field & (means == means[field].max()))
+        return [int(first[self.tie_ranks[first].argmin()])]
 
     def contenders(self, top_k: int) -> BoolArray:
         """(K,) mask of the candidates whose scores can still prove who the best ``top_k`` are.

@@ -222,7 +222,7 @@ class ScoreTable:
     @property
     def n_scored(self) -> IntArray:
         """(K,) number of DONE or FAILED trials."""
-        counts: IntArray = self._by_state[_DONE : _FAILED + 1].sum(axis=0)
+        counts: IntArray = self._by_state[_DONE] + self._by_state[_FAILED]
         return counts
 
     def count(self, state: State) -> IntArray:
@@ -238,8 +238,7 @@ class ScoreTable:
     def mean(self) -> FloatArray:
         """(K,) mean of the scores seen, in [0, 1]; NaN where none was."""
         n = self.n_scored
-        means = np.full(self.n_candidates, np.nan)
-        np.divide(self.total, n, out=means, where=n > 0)
+        means: FloatArray = np.where(n > 0, self.total / np.maximum(n, 1), np.nan)
         return means
 
     def certain(self) -> tuple[FloatArray, FloatArray]:
@@ -261,10 +260,8 @@ class ScoreTable:
         examples, (n,) lower and (n,) upper ends of the scores: a void trial may be anything in
         [0, 1] for good. ``rows``, by default all, are those looked at.
         """
-        if rows is None:
-            rows = np.arange(self.n_candidates)
-        behind = self.n_trials[rows] - self.count(State.PENDING)[rows] > length[rows]
-        for row in rows[behind].tolist():
+        behind = self.n_trials - self.count(State.PENDING) > length
+        for row in (np.flatnonzero(behind) if rows is None else rows[behind[rows]]).tolist():
             # Trials after the first pending one are held back even if they are told: which outcomes
             # come early may depend on the scores, but which trials come first in the order of
             # asking does not.
