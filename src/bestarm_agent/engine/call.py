@@ -219,11 +219,6 @@ class Model:
             self._limits = self.client.limits(self.name)
         return self._limits
 
-    @property
-    def room(self) -> float:
-        """The calls that could be sent now, >= 0; may be infinite."""
-        return min(self.client.gate.free, self.limits.room)
-
 
 @dataclass(slots=True, eq=False)
 class Call:

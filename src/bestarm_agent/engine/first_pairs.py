@@ -68,10 +68,11 @@ class FirstPairs:
         # repeated: it may yet end the run.
         if self._judge_over_network and not self._is_judged:
             return 0 if self._in_flight else 1
-        # who was tried stays so
-        new = list(self._pool.models)[self._n_models :]
-        self._n_models += len(new)
-        self._untried = [model for model in (*self._untried, *new) if model.is_untried]
+        if self._n_models < len(self._pool.models):
+            self._untried += list(self._pool.models)[self._n_models :]
+            self._n_models = len(self._pool.models)
+        while self._untried and not self._untried[-1].is_untried:  # who was tried stays so
+            self._untried.pop()
         if not self._untried:
             return math.inf
         failing = (pair.call.model for pair in self._in_flight if pair.call.tries.n_failures)

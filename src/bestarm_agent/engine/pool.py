@@ -16,8 +16,9 @@ It is over at once when the rule asks nothing of the model and no call is under 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -28,10 +29,11 @@ from bestarm_agent.engine.call import WHOLE_PROVIDER, Model
 from bestarm_agent.engine.evaluate import ReadyCandidate
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.gates import Gate
+from bestarm_agent.engine.limits.model_limits import ModelLimits
 from bestarm_agent.errors import FailureKind, ProviderError
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.selectors.types import both
-from bestarm_agent.stats.arrays import BoolArray
+from bestarm_agent.stats.arrays import BoolArray, FloatArray
 
 # What every ask costs besides its calls: the cap on answers counts it.
 _PULL = Spend(answers=1)
@@ -86,6 +88,54 @@ class _Block:
         return True
 
 
+class _Limits:
+    """The limits of all models: the calls that each would let go, and who may answer.
+
+    A run may have thousands of models, and asks for this before each pair. What is at rest says the
+    same as at the last look, so only the others are looked at.
+
+    Attributes:
+        all: L of them, by place; models may share some.
+        own_room: (L,) calls that could be sent, at the last look; may be infinite.
+        may_answer: (L,) at the last look.
+    """
+
+    def __init__(self) -> None:
+        self.all: list[ModelLimits] = []
+        self.own_room, self.may_answer = np.empty(0), np.empty(0, dtype=np.bool_)
+        self._places: dict[ModelLimits, int] = {}
+        self._gates: dict[Gate, int] = {}  # of the providers
+        self._gate_of = np.empty(0, dtype=np.intp)  # (L,)
+        self._moving: set[int] = set()  # places of those that are not at rest
+
+    def add(self, models: Sequence[Model]) -> list[int]:
+        """Return the places of the models' limits, which are new or known."""
+        gates: list[int] = []
+        for model in models:
+            if model.limits not in self._places:
+                place = self._places[model.limits] = len(self.all)
+                self.all.append(model.limits)
+                gates.append(self._gates.setdefault(model.client.gate, len(self._gates)))
+                self._moving.add(place)
+                model.limits.watch(partial(self._moving.add, place))
+        self._gate_of = np.append(self._gate_of, np.array(gates, dtype=np.intp))
+        self.own_room = np.append(self.own_room, np.zeros(len(gates)))
+        self.may_answer = np.append(self.may_answer, np.ones(len(gates), dtype=np.bool_))
+        return [self._places[model.limits] for model in models]
+
+    def look(self) -> None:
+        """Look at the limits that may have changed since the last look."""
+        for place in [*self._moving]:
+            limits = self.all[place]
+            if limits.is_at_rest:  # before its room, which may open between the two
+                self._moving.discard(place)
+            self.own_room[place], self.may_answer[place] = limits.room, limits.may_answer
+
+    def free(self) -> FloatArray:
+        """Return (L,) the free places in the gate of each one's provider."""
+        return np.array([gate.free for gate in self._gates], dtype=np.float64)[self._gate_of]
+
+
 class CandidatePool:
     """All candidates of a run, in the order of their rows."""
 
@@ -94,8 +144,11 @@ class CandidatePool:
         self.gate = Gate(in_flight)  # limits the calls in flight over all providers
         self.models: dict[Model, int] = {}  # with their number, from 0
         self._blocks: dict[int, _Block] = {}  # by provider
-        self._rooms: list[float] = []  # of each model, at the last look
+        self._limits = _Limits()
+        self._free = np.empty(0)  # (L,) places in the gates, at the last look
+        self._rooms = np.empty(0)  # (L,) of limits and gates, at the last look
         self._model_of = np.empty(0, dtype=np.intp)  # (K,) place of the model in ``models``
+        self._limits_of = np.empty(0, dtype=np.intp)  # (K,) place of the model's limits
         self._usable = np.empty(0, dtype=np.bool_)
         self._bounds = np.empty((0, len(_PULL.amounts)))  # (K, 5) amounts of each one's bound
         self._highest_bound = Spend()
@@ -108,18 +161,13 @@ class CandidatePool:
             block.models[new.model] = block.models.get(new.model, 0) + 1
             self._highest_bound = self._highest_bound.highest(new.bound)
         rows = [self.models.setdefault(new.model, len(self.models)) for new in candidates]
+        places = self._limits.add([new.model for new in candidates])
         self.candidates.extend(candidates)
         self._model_of = np.append(self._model_of, np.array(rows, dtype=np.intp))
+        self._limits_of = np.append(self._limits_of, np.array(places, dtype=np.intp))
         bounds = np.array([new.bound.amounts for new in candidates], dtype=np.float64)
         self._bounds = np.append(self._bounds, bounds.reshape(-1, len(_PULL.amounts)), axis=0)
         self._refresh()
-
-    def rows(self, allows: Callable[[Model], bool]) -> BoolArray | None:
-        """Return (K,) whether a candidate's model is allowed; None if all are."""
-        # K may be thousands and there are few models, so the question is put once a model and
-        # spread over the rows.
-        mask = np.array([allows(model) for model in self.models], dtype=np.bool_)
-        return None if mask.all() else mask[self._model_of]
 
     def look(self) -> None:
         """Look at the room of each model.
@@ -127,46 +175,45 @@ class CandidatePool:
         ``room``, ``not_busy`` and ``opens_in`` go by this very look: at a second one a limit might
         have opened, and they would not fit together.
         """
-        self._rooms = [model.room for model in self.models] if self.gate.free else []
+        if self.gate.free:
+            self._limits.look()
+        self._free = self._limits.free() * (self.gate.free > 0)
+        self._rooms = np.minimum(self._limits.own_room, self._free)
 
     def room(self) -> int:
         """Return how many pairs may be asked at once, for any candidates."""
         # The rule may choose one model for all that is asked at once, so it is the smallest room of
         # those that have any. Models without room are masked by ``not_busy``.
-        free = [room for room in self._rooms if room]
-        return int(min(self.gate.free, *free)) if free else 0
+        free = self._rooms[self._rooms > 0]
+        return int(min(self.gate.free, free.min())) if free.size else 0
 
     def usable(self) -> BoolArray | None:
         """Return (K,) whether a candidate was not given up; None if none was."""
         return None if self._usable.all() else self._usable
 
-    def available(self, held: Container[Model] = ()) -> BoolArray | None:
+    def available(self, held: Iterable[Model] = ()) -> BoolArray | None:
         """Return (K,) whether a candidate can be called, now or after a wait; None if all can.
 
         Models in ``held`` cannot, nor can those that another model's block keeps waiting.
         """
         blocks = [block for block in self._blocks.values() if block.binds]
         waiting = {model for block in blocks for model in block.models if model is not block.model}
-        can_answer = self.rows(
-            lambda model: model.limits.may_answer and model not in waiting and model not in held
-        )
-        return both(self.usable(), can_answer)
+        allowed = self._limits.may_answer[self._limits_of]
+        if out := [self.models[model] for model in waiting.union(held)]:
+            allowed &= ~np.isin(self._model_of, out)
+        return both(self.usable(), None if allowed.all() else allowed)
 
     def not_busy(self) -> BoolArray | None:
         """Return (K,) who could be called at once; None if all could."""
-        has_room = np.array(self._rooms) > 0
-        return None if has_room.all() else has_room[self._model_of]
+        has_room = self._rooms > 0
+        return None if has_room.all() else has_room[self._limits_of]
 
     def opens_in(self) -> float:
         """Return the seconds until a rate limit lets more be called; infinite if none does."""
         # Only limits open by time alone. A full gate opens when a call ends, and that wakes the
         # loop.
-        waits = (
-            model.limits.opens_in
-            for model, room in zip(self.models, self._rooms, strict=False)
-            if not room and model.client.gate.free
-        )
-        return min(waits, default=math.inf)
+        shut = np.flatnonzero((self._rooms == 0) & (self._free > 0)).tolist()
+        return min((self._limits.all[place].opens_in for place in shut), default=math.inf)
 
     @property
     def takes_turns(self) -> bool:

@@ -337,3 +337,79 @@ async def test_what_calls_wait_for_is_named_and_no_limit_where_none_holds_them()
     assert (no_place.seconds or 0.0, no_place.reason) == (0.0, "waiting for a free place")
     assert at_limit.reason == "at its limit of 6,000 requests a minute"
     assert at_limit.seconds == pytest.approx(0.01, abs=0.005)
+
+
+KNOWN = {
+    "requests": RateLimits({Resource.REQUESTS: 60.0}),
+    "tokens": RateLimits({Resource.TOKENS: 600.0, Resource.REQUESTS: 5.0}),
+    "searched": RateLimits(searches=True),
+    "free": RateLimits(),
+}
+ENDS: dict[str, Reply | ProviderError | None] = {
+    "answer": answer(40),
+    "refused": ProviderError("429", kind=FailureKind.RATE_LIMITED),
+    "account": refusal(3.0),
+    "down": ProviderError("503", kind=FailureKind.OVERLOADED, transient=True),
+    "cut off": None,
+}
+
+
+def says(limits: ModelLimits) -> tuple[float, bool, float]:
+    return limits.room, limits.may_answer, limits.opens_in
+
+
+async def _watch(limits: ModelLimits, steps: Sequence[tuple[str, float]]) -> int:
+    """Compare what was said last, while at rest, with what is said now; count the comparisons."""
+    changes, under_way, at_rest, n = list[None](), list[Permit](), None, 0
+    limits.watch(lambda: changes.append(None))
+    for step, seconds in steps:
+        if step == "send" and (permit := limits.take(ASKED, tokens(50))) is not None:
+            limits.send(permit)
+            under_way.append(permit)
+        elif step == "unsent" and (permit := limits.take(ASKED, tokens(80))) is not None:
+            limits.refund(permit)
+        elif step in ENDS and under_way:
+            limits.ended(under_way.pop(0), ENDS[step])
+        else:
+            await asyncio.sleep(seconds)
+        if at_rest is not None and not changes:
+            n += 1
+            assert says(limits) == at_rest
+        changes.clear()
+        at_rest = says(limits) if limits.is_at_rest else None
+    return n
+
+
+@given(
+    st.sampled_from(sorted(KNOWN)),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["send", "send", "unsent", "wait", *ENDS]),
+            st.sampled_from([0.001, 0.3, 2.0, 61.0]),
+        ),
+        min_size=30,
+        max_size=60,
+    ),
+)
+def test_limits_at_rest_say_the_same_until_a_call_changes_them(
+    known: str, steps: Sequence[tuple[str, float]]
+) -> None:
+    async def play() -> int:
+        return await _watch(limits_of(KNOWN[known]), steps)
+
+    run_virtual(play())
+
+
+async def test_limits_come_to_rest_once_their_bucket_is_full() -> None:
+    for known, seconds in (("free", 0.0), ("searched", 0.1), ("requests", 1.1), ("tokens", 61.0)):
+        limits = limits_of(KNOWN[known])
+        assert limits.is_at_rest
+        limits.ended(sent(limits, 50), answer(50))
+        assert limits.is_at_rest == (known == "free"), known
+        await asyncio.sleep(seconds)
+        assert limits.is_at_rest, known
+    limits.ended(sent(limits, 50), ENDS["account"])
+    assert not limits.is_at_rest
+    await asyncio.sleep(1.0)
+    limits.halt(refusal())
+    assert limits.is_at_rest

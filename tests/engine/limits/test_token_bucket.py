@@ -96,6 +96,13 @@ def test_room_is_how_many_fit() -> None:
     assert tight.room(0.25, 0.0) == 4, "the bucket holds one at least"
 
 
+def test_it_is_full_once_time_adds_no_room_neither_in_the_bucket_nor_in_the_window() -> None:
+    bucket = TokenBucket(600.0, now=0.0)
+    bucket.send(bucket.reserve(595.0), 0.0)
+    seen = [(bucket.is_full(1.0, at), bucket.room(1.0, at)) for at in (30.0, 60.2, 60.7, 300.0)]
+    assert seen == [(False, 0), (False, 5), (True, 6), (True, 6)]
+
+
 def test_a_servers_word_lowers_the_level_and_never_raises_it() -> None:
     bucket = TokenBucket(HUNDRED_A_SECOND, now=0.0)
     hold = bucket.reserve(10.0)

@@ -27,7 +27,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bestarm_agent.domain.spend import Resource, Spend, Usage
@@ -90,6 +90,20 @@ class ModelLimits:
         self._last_need: Mapping[str, float] = ONE_REQUEST
         self._silent_since = math.inf  # when the first call went that was not answered yet
         self._halting = asyncio.Event()
+        self._watchers: list[Callable[[], None]] = []
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` whenever a call may change ``room``, ``may_answer`` or ``opens_in``."""
+        self._watchers.append(changed)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """True if time alone does not change ``room``, ``may_answer`` or ``opens_in`` any more."""
+        if self.halted is not None or self._queue:
+            return self.halted is not None
+        now, need = self._clock.now(), self._last_need
+        full = (bucket.is_full(need.get(name, 0.0), now) for name, bucket in self.buckets.items())
+        return self._pause.is_over(now) and all(full)
 
     @property
     def paused(self) -> float:
@@ -128,6 +142,7 @@ class ModelLimits:
     def take(self, request: Request, bound: Spend) -> Permit | None:
         """Return a permit for one attempt of at most ``bound``; None if it would have to wait."""
         need = self._need(request, bound)
+        self._note_change()
         if self._is_closed or self._wait(need) > 0:
             return None
         return self._grant(request, need, math.inf)
@@ -147,6 +162,7 @@ class ModelLimits:
         # for them, and a place is left again if they have changed.
         need, wake = self._need(request, bound), asyncio.Event()
         self._queue.append((need, wake))
+        self._note_change()
         try:
             while self.halted is None:
                 is_next = self._queue[0][1] is wake
@@ -162,7 +178,7 @@ class ModelLimits:
             raise self.halted
         finally:
             self._queue.remove((need, wake))
-            self._wake_first()
+            self._note_change(frees=True)
 
     def refund(self, permit: Permit) -> None:
         """Take back the permit of an attempt that is not sent; do nothing if it is closed."""
@@ -174,7 +190,7 @@ class ModelLimits:
         for name, hold in permit.holds.items():
             self.buckets[name].refund(hold, now)
         self._pause.withdrawn(permit)
-        self._wake_first()
+        self._note_change(frees=True)
 
     def send(self, permit: Permit) -> None:
         """Record that an attempt is sent now."""
@@ -196,7 +212,7 @@ class ModelLimits:
         self._learn(permit, result, now)
         if result is not None:
             self._listen(permit)
-        self._wake_first()
+        self._note_change(frees=True)
 
     def _settle(self, permit: Permit, result: Reply | ProviderError | None, now: float) -> None:
         """Count what was used in place of what was reserved.
@@ -263,6 +279,7 @@ class ModelLimits:
         self._halting.set()
         for _, wake in self._queue:
             wake.set()
+        self._note_change()
 
     async def sleep(self, seconds: float) -> None:
         """Sleep for ``seconds``, or until the model is halted."""
@@ -344,9 +361,12 @@ class ModelLimits:
             if limit is None or remaining <= limit:
                 bucket.lower(remaining, hold, now)
 
-    def _wake_first(self) -> None:
-        if self._queue:
+    def _note_change(self, *, frees: bool = False) -> None:
+        """Tell who watches; ``frees``: the first that waits may go now."""
+        if frees and self._queue:
             self._queue[0][1].set()
+        for changed in self._watchers:
+            changed()
 
 
 def _sensible(value: float | None) -> float | None:

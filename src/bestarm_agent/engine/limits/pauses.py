@@ -92,6 +92,10 @@ class Pause:
             return 0
         return 1 if self._is_on and self.probe is None else math.inf
 
+    def is_over(self, now: float) -> bool:
+        """Return whether any call may go, until one of them fails or is refused."""
+        return not self._is_on and self.until <= now
+
     def wait(self, now: float) -> float:
         """Return the seconds until a call may go, which may be infinite."""
         until = self.until

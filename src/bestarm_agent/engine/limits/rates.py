@@ -106,6 +106,11 @@ class TokenBucket:
         spare = min(self._level - min(need, self.burst(now)), in_window) + _TINY
         return 1 + max(0.0, spare // need) if spare < math.inf else math.inf
 
+    def is_full(self, need: float, now: float) -> bool:
+        """Return whether ``room`` stays what it is until something is reserved."""
+        burst, in_window = self.burst(now), self.per_minute - self.used(now) - self._unsent
+        return self.level(now) >= burst and in_window - need >= burst - min(need, burst)
+
     def reserve(self, need: float) -> Hold:
         """Reserve ``need``; the caller has checked ``wait``."""
         need = min(need, self.per_minute)
@@ -270,6 +275,12 @@ class SearchedRate(TokenBucket):
         """Return how many times ``need`` > 0 can be reserved now, >= 0."""
         free = self.places.most - self.places.under_way - self._unsent
         return max(0.0, min(free, super().room(need, now)))
+
+    def is_full(self, need: float, now: float) -> bool:
+        """Return whether ``room`` stays what it is until something is reserved."""
+        # once it was cut, the rate follows a curve for as long as nothing else happens
+        is_searching = self._plateau < math.inf or self.places.most < math.inf
+        return not is_searching and super().is_full(need, now)
 
     def accepted(self, hold: Hold, now: float) -> None:
         """Record that a call ended without a refusal."""
