@@ -27,8 +27,8 @@ class FastClock(Clock):
     def now(self) -> float:
         return time.monotonic() * self._speed
 
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds / self._speed)
+    async def sleep(self, seconds: float, unless: asyncio.Event | None = None) -> None:
+        await super().sleep(seconds / self._speed, unless)
 
 
 def write_api_study(

@@ -320,9 +320,13 @@ class _Runner:
 
 def let_clocks_run_fast() -> None:
     """Let the clocks of this process run fast."""
-    clock = FastClock(_SPEED)
+    clock, as_it_was = FastClock(_SPEED), Clock.sleep
+
+    async def sleep(own: Clock, seconds: float, unless: asyncio.Event | None = None) -> None:
+        await as_it_was(own, seconds / _SPEED, unless)
+
     Clock.now = lambda _: clock.now()  # type: ignore[method-assign, assignment]
-    Clock.sleep = lambda _, seconds: clock.sleep(seconds)  # type: ignore[method-assign, assignment]
+    Clock.sleep = sleep  # type: ignore[method-assign, assignment]
 
 
 async def _run_id(store: Path, name: str) -> str | None:

@@ -80,10 +80,6 @@ class LoopClock(Clock):
         hours, minutes = divmod(minutes, 60)
         return f"2026-01-01T{hours:02}:{minutes:02}:{seconds:02}+00:00"
 
-    async def sleep(self, seconds: float) -> None:
-        """Let ``seconds`` of loop time pass."""
-        await asyncio.sleep(seconds)
-
 
 def run_virtual(main: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine to its end in virtual time.

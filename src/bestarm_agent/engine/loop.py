@@ -32,7 +32,7 @@ from bestarm_agent.engine.asking import Asking, Review
 from bestarm_agent.engine.evaluate import Evaluator, ReadyCandidate
 from bestarm_agent.engine.first_pairs import FirstPairs
 from bestarm_agent.engine.ledger import Ledger
-from bestarm_agent.engine.limits.clock import Clock, sleep_unless
+from bestarm_agent.engine.limits.clock import Clock
 from bestarm_agent.engine.pending import PendingPairs
 from bestarm_agent.engine.pool import CandidatePool, candidates_added
 from bestarm_agent.engine.record import RunRecord, score_of
@@ -441,4 +441,4 @@ class RunLoop:
         """Wait until something happens, a rate limit lets more be asked, or the time is over."""
         # At 0 seconds left, what was in flight is cancelled already, and its end is awaited.
         until_cap = self._seconds_left() or math.inf
-        await sleep_unless(self._clock, max(min(at_most, until_cap), _SHORTEST_SLEEP), self._news)
+        await self._clock.sleep(max(min(at_most, until_cap), _SHORTEST_SLEEP), unless=self._news)

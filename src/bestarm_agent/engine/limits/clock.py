@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 
 
@@ -19,20 +20,12 @@ class Clock:
         """Return the date and time, ISO 8601 in UTC, to the second."""
         return datetime.now(UTC).isoformat(timespec="seconds")
 
-    async def sleep(self, seconds: float) -> None:
-        """Let ``seconds`` >= 0 pass."""
-        await asyncio.sleep(seconds)
-
-
-async def sleep_unless(clock: Clock, seconds: float, event: asyncio.Event) -> None:
-    """Let ``seconds`` pass, which may be infinite, or less if ``event`` is set meanwhile."""
-    # no timer can be set for ever
-    if seconds == math.inf:
-        await event.wait()
-        return
-    waits = {asyncio.ensure_future(clock.sleep(seconds)), asyncio.ensure_future(event.wait())}
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
+    async def sleep(self, seconds: float, unless: asyncio.Event | None = None) -> None:
+        """Let ``seconds`` >= 0 pass, which may be infinite, or less if ``unless`` is set before."""
+        if unless is None:
+            await asyncio.sleep(seconds)
+            return
+        with suppress(TimeoutError):
+            # no timer can be set for ever
+            async with asyncio.timeout(None if seconds == math.inf else seconds):
+                await unless.wait()

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 
 from bestarm_agent.domain.spend import Resource, Spend, Usage
 from bestarm_agent.domain.values import Reply, Request
-from bestarm_agent.engine.limits.clock import Clock, sleep_unless
+from bestarm_agent.engine.limits.clock import Clock
 from bestarm_agent.engine.limits.gates import Slot
 from bestarm_agent.engine.limits.pauses import Pause, Permit
 from bestarm_agent.engine.limits.rates import SearchedRate, TokenBucket
@@ -170,7 +170,7 @@ class ModelLimits:
                 if seconds > 0:
                     slot.leave()
                     wake.clear()
-                    await sleep_unless(self._clock, max(seconds, _SHORTEST_WAIT), wake)
+                    await self._clock.sleep(max(seconds, _SHORTEST_WAIT), unless=wake)
                 elif slot.inside:
                     return self._grant(request, need, since)
                 else:
@@ -283,7 +283,7 @@ class ModelLimits:
 
     async def sleep(self, seconds: float) -> None:
         """Sleep for ``seconds``, or until the model is halted."""
-        await sleep_unless(self._clock, seconds, self._halting)
+        await self._clock.sleep(seconds, unless=self._halting)
 
     def waits(self) -> Wait | None:
         """Return why calls wait, for people; None if they do not."""
