@@ -237,8 +237,10 @@ def chance_of_all(chances: Sequence[float] | FloatArray) -> float:
     """
     points, below = _normal()
     luck = np.interp((np.arange(_LUCKS) + 0.5) / _LUCKS, below, points)
-    own = math.sqrt(2.0) * np.interp(np.asarray(chances, dtype=float), below, points)
-    return float(_below(own[:, None] + luck).prod(axis=0).mean())
+    # of thousands with few answers each, most have a chance that others have, too
+    each, count = np.unique(np.asarray(chances, dtype=float), return_counts=True)
+    own = math.sqrt(2.0) * np.interp(each, below, points)
+    return float((_below(own[:, None] + luck) ** count[:, None]).prod(axis=0).mean())
 
 
 def lead_of(low: FloatArray, high: FloatArray) -> Lead:

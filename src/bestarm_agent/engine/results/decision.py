@@ -183,7 +183,7 @@ def _group(s: Standing, row: Row, named: Row | None) -> Status:
         return Status.WORSE
     # that very few examples cannot tell two apart says nothing about the two
     is_level = against is not None and against.is_level and s.n_independent >= FEWEST_EXAMPLES
-    if (s.is_settled or row.is_ruled_out) and is_level:
+    if is_level and (row.is_ruled_out or s.is_settled):
         return near
     if row.is_ruled_out:
         return Status.WORSE
@@ -191,10 +191,9 @@ def _group(s: Standing, row: Row, named: Row | None) -> Status:
     if named is None:
         return Status.UNDECIDED
     # all that is missing of either may yet separate the two
-    named_is_over = named.n >= s.n_examples or (s.is_settled and not named.void)
-    is_over = row.n >= s.n_examples and named_is_over
-    is_over = is_over or (s.is_settled and near is Status.GOOD)
-    return near if is_over else Status.UNDECIDED
+    if row.n >= s.n_examples and (named.n >= s.n_examples or (s.is_settled and not named.void)):
+        return near
+    return near if near is Status.GOOD and s.is_settled else Status.UNDECIDED
 
 
 def _seeks_cheapest(s: Standing) -> bool:

@@ -364,8 +364,8 @@ def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
             unpriced |= {answered, lost, "answers under way"}
     parts["judging"] = sum_of(state.judging)
     parts["proposing prompts"] = state.proposer_spend
-    # ``spent`` counts pairs under way, ``state.spend`` those with an outcome; so the parts add up
-    parts["answers under way"] = spent - state.spend
+    # ``spent`` counts pairs under way, these those with an outcome; so the parts add up
+    parts["answers under way"] = spent - sum_of([*spends, state.proposer_spend])
     if not state.started.judge_priced:
         unpriced |= {"judging", "answers under way"}
     if not state.attempts_of(None).priced:

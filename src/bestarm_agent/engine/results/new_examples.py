@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bestarm_agent.domain.value_class import value_class
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.stats.arrays import BoolArray
 from bestarm_agent.stats.new_examples import USUAL_DIFFERING, Leads, examples_to_prove, resolution
@@ -16,7 +17,7 @@ _SHOWN_LEADS = 10  # of open candidates, those of the highest estimates
 _LIKELY = 0.9  # probability from which a lead is worth naming though it is not shown
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Against:
     """A candidate seen beside the one that is named."""
 
