@@ -99,11 +99,10 @@ class ModelLimits:
     @property
     def is_at_rest(self) -> bool:
         """True if time alone does not change ``room``, ``may_answer`` or ``opens_in`` any more."""
-        if self.halted is not None or self._queue:
-            return self.halted is not None
         now, need = self._clock.now(), self._last_need
         full = (bucket.is_full(need.get(name, 0.0), now) for name, bucket in self.buckets.items())
-        return self._pause.is_over(now) and all(full)
+        is_open = not self._queue and self._pause.is_over(now)
+        return self.halted is not None or (is_open and all(full))
 
     @property
     def paused(self) -> float:
