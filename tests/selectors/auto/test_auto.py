@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 from bestarm_agent.selectors.auto.axes_model import Posterior
 from bestarm_agent.selectors.auto.duels import Duels, effective_prices, narrowed
@@ -19,7 +18,7 @@ from tests.support.selector_suite import World, WorldRun, opened, play
 def duels_of(mean: list[float], **given: object) -> Duels:
     """Duels on a posterior of standard deviation .1 each, ties broken by number."""
     n = len(mean)
-    alone = sparse.csr_array((n, 1))
+    alone = np.zeros((n, 1), dtype=int), np.zeros((n, 1))
     posterior = Posterior(np.array(mean), np.full(n, 0.1), alone, np.zeros((1, 1)))
     given = {"out": np.full(n, False), "void_share": np.zeros(n)} | given
     return Duels(posterior, np.arange(float(n)), **given)  # type: ignore[arg-type]

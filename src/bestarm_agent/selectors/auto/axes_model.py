@@ -64,11 +64,12 @@ from itertools import combinations
 from typing import TypeAlias
 
 import numpy as np
-from scipy import sparse
 
 from bestarm_agent.stats.arrays import FloatArray, IntArray, one_thread
 
 Family: TypeAlias = tuple[int, ...]  # the axes whose levels its effects belong to, one or two
+# (K, W) columns and weights of the entries of (K, D) rows; those of one column add up
+Loads: TypeAlias = tuple[IntArray, FloatArray]
 
 CENTRE, CENTRE_VARIANCE = 0.5, 0.25  # of the constant
 _MOST_EFFECTS = 1_000  # modelled; families beyond it count as deviations of the rows
@@ -86,7 +87,6 @@ class Effects:
     families: tuple[Family, ...]
     of_row: IntArray  # (K, 1 + families) numbers of the row's effects
     family: IntArray  # (E,) position of an effect's family; -1 for the constant
-    design: sparse.csr_array  # (K, E) rows x_i
     block: IntArray  # (K,) c: the level by which rows share residuals; 0 where they share none
 
     @classmethod
@@ -105,8 +105,7 @@ class Effects:
         few = (codes for key, codes in shared if len(key) == 1 and codes.max() < _MOST_LEVELS)
         block = next(few, np.zeros(len(axes), dtype=np.int64))
         of_row = np.column_stack(columns)
-        design = sparse_rows(of_row, np.ones(of_row.shape), len(family))
-        return cls(tuple(keys), of_row, np.array(family), design, block)
+        return cls(tuple(keys), of_row, np.array(family), block)
 
     def __len__(self) -> int:
         return len(self.family)
@@ -118,14 +117,12 @@ class Effects:
 
     def later(self, place: IntArray, values: FloatArray, reach: int) -> FloatArray:
         """Return the (C, J) sums of values (K,) over the rows of block c longer than j."""
-        ends: FloatArray = np.zeros((self.n_blocks, reach + 1))
-        np.add.at(ends, (self.block, place), values)
-        return suffix(ends)
+        shape = self.n_blocks, reach + 1
+        return suffix(summed(values, self.block[:, None], place[:, None], shape))
 
     def later_by_effect(self, place: IntArray, values: FloatArray, reach: int) -> FloatArray:
         """Return the (E, J) sums of values (K,) over the rows with effect l longer than j."""
-        ends = sparse_rows(place[:, None], values[:, None], reach + 1)
-        return suffix((self.design.T @ ends).toarray())
+        return suffix(summed(values, self.of_row, place[:, None], (len(self), reach + 1)))
 
 
 def _codes(axes: IntArray) -> Iterator[tuple[Family, IntArray]]:
@@ -165,12 +162,14 @@ class Posterior:
 
     mean: FloatArray  # (K,) posterior means; not clipped to [0, 1]
     sd: FloatArray  # (K,) posterior standard deviations
-    loads: sparse.csr_array  # (K, D) c_i
+    loads: Loads  # c_i
     shared: FloatArray  # (D, D) covariance of what rows share
 
     def gap_variance(self, leader: int) -> FloatArray:
         """Return the (K,) variances of the leader's mean minus each other mean, > 0."""
-        common = self.loads @ (self.shared @ self.loads[[leader]].toarray().ravel())
+        columns, weights = self.loads
+        of_leader = np.bincount(columns[leader], weights[leader], len(self.shared))
+        common = sum((weights * (self.shared @ of_leader)[columns]).T)  # from left to right
         variance = self.sd**2 + self.sd[leader] ** 2 - 2.0 * common
         return np.asarray(np.maximum(variance, _LEAST_VARIANCE))
 
@@ -211,21 +210,27 @@ class CrossedEffects:
         none yet, or none for good. Such a pair counts as seen, with the score that the last fit
         expects; so does a place that a row has skipped.
         """
-        self._sum_up(row, place, score)
-        for _ in range(sweeps):
-            self._solve()
-            noise = self.variances.noise
-            self.variances = self._next_variances()
-        return self._outlook(noise)
+        posterior = self._swept(row, place, score, sweeps)
+        self.variances = self._next_variances()
+        return posterior
 
+    @one_thread
     def peek(self, row: IntArray, place: IntArray, score: FloatArray) -> Posterior:
         """Return what ``fit`` would, without changing the model."""
-        return copy(self).fit(row, place, score)  # which changes no array in place
+        return copy(self)._swept(row, place, score, sweeps=2)  # which changes no array in place
+
+    def _swept(self, row: IntArray, place: IntArray, score: FloatArray, sweeps: int) -> Posterior:
+        self._sum_up(row, place, score)
+        self._solve()
+        for _ in range(sweeps - 1):
+            self.variances = self._next_variances()
+            self._solve()
+        return self._outlook()
 
     def _sum_up(self, row: IntArray, place: IntArray, score: FloatArray) -> None:
         """Sum up the scores, and what is expected where there is none."""
         model, n_rows, level = self.effects, len(self._level), self._level
-        easiness = np.pad(self._easiness, ((0, 0), (0, 1)))
+        easiness = np.hstack([self._easiness, np.zeros((model.n_blocks, 1))])
         last = easiness.shape[1] - 1
         self._length = np.zeros(n_rows, dtype=np.int64)  # L_i
         np.maximum.at(self._length, row, place + 1)
@@ -281,11 +286,11 @@ class CrossedEffects:
         """Return the matrix (4) and the right side (5), for b, z and r."""
         model, now, place = self.effects, self.variances, self._place
         n, (n_blocks, reach), near = len(model), self._n_rows.shape, self._near
-        gain, rows, places = now.own * weight, model.design, np.arange(reach)
+        gain, places = now.own * weight, np.arange(reach)
         size = n + reach + n_blocks * near
         z, r = slice(n, n + reach), slice(n + reach, size)
         precision, target = np.zeros((size, size)), np.zeros(size)
-        precision[:n, :n] = (rows.T @ (rows * (self._length * weight)[:, None])).toarray()
+        precision[:n, :n] = summed(self._length * weight, model.of_row, model.of_row, (n, n))
         precision[:n, z] = model.later_by_effect(place, weight, reach)
         later = model.later(place, gain / now.noise, reach)  # S_cj
         precision[z, z] = -later.sum(axis=0)[np.maximum.outer(places, places)]
@@ -305,7 +310,7 @@ class CrossedEffects:
         diagonal[z] = 1.0 / now.easiness + seen.sum(axis=0)
         precision[np.diag_indices(size)] += diagonal
         residual = self._at_place - model.later(place, gain * self._total, reach)
-        target[:n] = rows.T @ (weight * self._total)
+        target[:n] = model.later_by_effect(np.minimum(place, 1), weight * self._total, 1)[:, 0]
         target[z] = residual.sum(axis=0) / now.noise
         target[r] = residual[:, :near].ravel() / now.noise
         return precision, target
@@ -340,7 +345,7 @@ class CrossedEffects:
         of_places = easiness * (self._n_rows * easiness - 2.0 * self._at_place)
         return max(0.0, self._square + float(level @ of_rows) + float(of_places.sum()))
 
-    def _outlook(self, noise: float) -> Posterior:
+    def _outlook(self) -> Posterior:
         """Return the posterior of the rows' means over all m examples."""
         m, length, gain = self.n_examples, self._length, self._gain
         unseen, block = m - length, self.effects.block
@@ -348,22 +353,19 @@ class CrossedEffects:
         mean = CENTRE + (self._total + unseen * self._level + ahead) / m  # (6)
         level, seen = unseen * (1.0 - length * gain) / m, -(unseen * gain + 1.0) / m
         loads = self._loads(level, seen, np.full(len(length), 1.0 / m))
-        own = (unseen**2 * gain + unseen) * noise / m**2
-        sd = np.sqrt(own + variances_of(loads, self._covariance))  # (7)
-        return Posterior(mean, sd, loads, self._covariance)
+        own = (unseen**2 * gain + unseen) * self.variances.noise / m**2
+        variance = own + variances_of(loads, self._covariance)  # (7)
+        return Posterior(mean, np.sqrt(variance), loads, self._covariance)
 
-    def _loads(self, level: FloatArray, seen: FloatArray, end: FloatArray) -> sparse.csr_array:
-        """Return (K, D) rows: weights (K,) of the effects, of u_{L_i} and of u_J, of both runs."""
+    def _loads(self, level: FloatArray, seen: FloatArray, end: FloatArray) -> Loads:
+        """Return rows c_i: weights (K,) of the effects, of u_{L_i} and of u_J, of both runs."""
         n, reach, near = len(self.effects), self._n_rows.shape[1], self._near
-        columns = [n + self._place, np.full(len(self._place), n + reach)]
+        columns = [self.effects.of_row, n + self._place, np.full(len(self._place), n + reach)]
         if near:
             start = n + reach + 1 + self.effects.block * (near + 1)
             columns += [start + np.minimum(self._place, near), start + near]
-        of_row = self.effects.of_row
-        index = np.column_stack([of_row, *columns])
-        weights = [*[level] * of_row.shape[1], *[seen, end] * (len(columns) // 2)]
-        value = np.column_stack(weights)
-        return sparse_rows(index, value, len(self._covariance))
+        weights = [level] * (1 + len(self.effects.families)) + [seen, end] * (len(columns) // 2)
+        return np.column_stack(columns), np.column_stack(weights)
 
 
 def _shrunk(
@@ -385,16 +387,17 @@ def inverted(precision: FloatArray) -> FloatArray:
     return inverse
 
 
-def sparse_rows(columns: IntArray, values: FloatArray, width: int) -> sparse.csr_array:
-    """Return (K, width) rows with the (K, W) values at these columns."""
-    ends = np.arange(0, columns.size + 1, columns.shape[1])
-    shape = (len(columns), width)
-    return sparse.csr_array((values.ravel(), columns.ravel(), ends), shape=shape)
+def summed(values: FloatArray, one: IntArray, two: IntArray, shape: tuple[int, int]) -> FloatArray:
+    """Return sums of values (K,) by every index of a row in (K, V) ``one`` and (K, W) ``two``."""
+    cells = one[:, :, None] * shape[1] + two[:, None, :]
+    each = np.broadcast_to(values[:, None, None], cells.shape).ravel()
+    sums = np.bincount(cells.ravel(), each, shape[0] * shape[1])
+    return np.asarray(sums, dtype=np.float64).reshape(shape)
 
 
 def prefix(values: FloatArray) -> FloatArray:
     """Return the (C, J + 1) running sums, from 0, of each row."""
-    return np.pad(np.cumsum(values, axis=1), ((0, 0), (1, 0)))
+    return np.hstack([np.zeros((len(values), 1)), values.cumsum(axis=1)])
 
 
 def suffix(ends: FloatArray) -> FloatArray:
@@ -418,11 +421,10 @@ def running(matrix: FloatArray, n: int, runs: list[int]) -> FloatArray:
     return sums
 
 
-def variances_of(loads: sparse.csr_array, covariance: FloatArray) -> FloatArray:
-    """Return the (K,) variances c_i' C c_i, where all rows have as many entries."""
-    n_rows = loads.shape[0]
-    columns, weights = loads.indices.reshape(n_rows, -1), loads.data.reshape(n_rows, -1)
-    total = np.zeros(n_rows)
+def variances_of(loads: Loads, covariance: FloatArray) -> FloatArray:
+    """Return the (K,) variances c_i' C c_i."""
+    columns, weights = loads
+    total = np.zeros(len(columns))
     for column, weight in zip(columns.T, weights.T, strict=True):
         total += weight * (weights * covariance[column[:, None], columns]).sum(axis=1)
     return total
