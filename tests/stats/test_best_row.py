@@ -114,6 +114,7 @@ def test_the_lag_by_hand() -> None:
     assert rejects(found)
     assert not rejects(found - 2 * 2.0**-11)
     assert pairs.lag(0, 1, least=0.9) == 0.9
+    assert pairs.lag(0, 1, least=found - 2 * 2.0**-11) == 1.0, "above it, and no more is asked"
     # that of a beaten row is nothing, and that of a row that never led is all
     scores = np.array([np.full(60, 0.9), np.full(60, 0.3), np.full(60, 0.8)])
     pairs = PairedSequences(3, 200, alpha=0.05)

@@ -89,6 +89,7 @@ def test_the_shortfall_by_hand() -> None:
     assert 0 < found < 1 / 3  # below what is certain
     assert pairs.shortfall(0, 1, least=found) == found
     assert pairs.shortfall(0, 1, least=0.4) == 0.4
+    assert pairs.shortfall(0, 1, least=found / 2) == 1.0
     assert pairs.shortfall(0, 2) == 1.0
     assert PairedSequences(2, 300, alpha=0.6).shortfall(0, 1) == 1.0, "nothing is known"
 

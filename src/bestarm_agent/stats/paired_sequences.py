@@ -199,16 +199,13 @@ class PairedSequences(CommonExamples):
         return float(self._wealth[test].now[worse])
 
     def lag(
-        self,
-        leader: int,
-        others: int | IntArray,
-        least: float = 0.0,
-        most: FloatArray | float = 1.0,
+        self, leader: int, others: int | IntArray, least: float = 0, most: FloatArray | float = 1
     ) -> float:
         """Bound by how much one of ``others`` is better than ``leader``, if it is the best of all.
 
-        With all other rows it says how far ``leader`` is behind at most. The bound is in
-        [``least``, 1], rounded upwards; a larger ``least`` saves work. ``most``, for each of
+        With all other rows it says how far ``leader`` is behind at most. The bound is in [0, 1],
+        rounded upwards. With ``least`` > 0 it is only worked out whether it is above that, which is
+        far less work: the result is ``least`` if not, and 1 if so. ``most``, for each of
         ``others``, is what is known of it otherwise.
         """
         return self._largest_gap(self._against(LEADERS), leader, others, least, most)
@@ -228,16 +225,12 @@ class PairedSequences(CommonExamples):
         return _Against(LEADERS, alpha, None)
 
     def shortfall(
-        self,
-        leader: int,
-        others: int | IntArray,
-        least: float = 0.0,
-        most: FloatArray | float = 1.0,
+        self, leader: int, others: int | IntArray, least: float = 0, most: FloatArray | float = 1
     ) -> float:
         """Bound by how much one of ``others`` may be better than ``leader``, by that pair alone.
 
         All such bounds against the best row hold together, at all times, with probability at least
-        1 - ``pair_alpha``. The bound is in [``least``, 1], rounded upwards; ``most`` as in ``lag``.
+        1 - ``pair_alpha``. The bound is in [0, 1], rounded upwards; the others as in ``lag``.
         """
         return self._largest_gap(self._against(leader), leader, others, least, most)
 
@@ -311,13 +304,14 @@ class PairedSequences(CommonExamples):
         least: float,
         most: FloatArray | float = 1.0,
     ) -> float:
-        """Find the largest gap of ``others``, none above its ``most``, and at least ``least``.
+        """Find the largest gap of ``others`` to ``leader``, none above its ``most``.
 
-        It is theirs to ``leader``.
+        With ``least`` > 0: that, if no gap is larger, else 1.
 
         All are tried at the largest gap so far; the one that is furthest from being excluded there
         is worked out, which seldom leaves more than a few.
         """
+        is_asked = least > 0.0  # whether a gap is larger, and not how large it is
         shifted = np.full(len(self._order), True)  # places at which a gap counts
         if test.opponent == LEADERS:
             shifted = self.places_led(leader)
@@ -338,6 +332,8 @@ class PairedSequences(CommonExamples):
             stays = wealth < test.enough
             if not stays.any():
                 return least
+            if is_asked:
+                return 1.0
             place = int(wealth.argmin())
             gap = self._gap(test, int(open_rows[place]), shifted, least)
             least, stays[place] = max(least, min(float(caps[place]), gap)), False
