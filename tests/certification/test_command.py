@@ -88,7 +88,7 @@ def test_nobody_is_good_enough(tmp_path: Path, command: Command) -> None:
     chosen = (
         "Chosen: none is proved to be good enough for new examples like yours: mean loss at most"
     )
-    assert f"{chosen} 0.01 Labels used: " in said
+    assert f"{chosen} 1 % Labels used: " in said
     assert re.search(r"r-eval: \d+ labels: none is proved to be good enough r-autoeval: ", said)
 
 
@@ -97,11 +97,11 @@ def test_what_is_proved_is_said_with_its_confidence(tmp_path: Path, command: Com
     done = certify(command, *ASKED, "--risk", "0.95", "--set", "certify.confidence=0.8")
     assert done.code == 0
     said = " ".join(done.out.split())
-    chosen = "Chosen: c0; for new examples like yours: mean loss at most 0.95: proved at 80 %"
+    chosen = "Chosen: c0; for new examples like yours: mean loss at most 95 %: proved at 80 %"
     assert f"{chosen} Labels used: " in said
     labels = re.search(r"Labels used: (\d+)", said)
     assert labels is not None
-    assert re.search(r"c5 proved \d+ [\d.]+ 5 0\.\d{4} c4 proved", said), "1 / .2 is needed"
+    assert re.search(r"c5 proved \d+ [\d.]+ 5 [\d.]+ % c4 proved", said), "1 / .2 is needed"
     assert f"r-autoeval+: {labels[1]} labels for the same; {labels[1]} in the end: c0" in said
 
 

@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 
 from bestarm_agent.cli.result_output import print_result, standing_json
+from bestarm_agent.config.goal_specs import ObjectiveSpec, constraint_of
 from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Outcome, Score
-from bestarm_agent.engine.results.decision import passed_caps
+from bestarm_agent.engine.results.decision import objective_text, passed_caps
 from bestarm_agent.engine.results.from_log import cost_breakdown
 from bestarm_agent.engine.results.standing import ProblemKind, Standing
 from bestarm_agent.report.html_page import render_report
-from bestarm_agent.report.words import budget_line, missing_line
+from bestarm_agent.report.markdown import markdown
+from bestarm_agent.report.words import budget_line, missing_line, proved, time_used
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.store.codec import line_of
@@ -123,6 +125,19 @@ def test_an_unknown_price_is_never_a_zero(
 
 def test_a_known_price_of_nothing_stays_a_zero() -> None:
     assert "$0" in budget_line(standing_with(["a", "b"], [[1.0], [0.0]], n_examples=10))
+
+
+def test_the_time_is_said_once_against_its_cap() -> None:
+    standing = standing_with(["a", "b"], [[1.0], [0.0]], budget=Budget(seconds=90.0))
+    assert time_used(standing) == "1:15 of 1:30"
+    assert "1:15 of 1:30; running" in markdown(standing)
+    assert "1:15" not in budget_line(standing)
+
+
+def test_what_was_chosen_is_said_as_it_was_chosen() -> None:
+    assert proved(0.975) == "proved at 97.5 %"
+    assert constraint_of("ease", ">= 0.725").text == "ease >= 72.5 %"
+    assert objective_text(ObjectiveSpec(at_least=0.725)).endswith("at least 72.5 %")
 
 
 def test_a_judge_without_a_price_makes_the_cost_unknown() -> None:

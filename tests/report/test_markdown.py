@@ -34,6 +34,11 @@ def test_what_the_program_says_stays_as_it_is() -> None:
     assert escaped("1. one") == "1\\. one"
 
 
+def shown_page(page: str) -> str:
+    """The text that a reader of a whole rendered page sees."""
+    return unescape(re.sub(r"<[^>]+>", "", RENDER(page))).replace("\u200b", "")
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -81,6 +86,14 @@ def test_nobody_is_told_and_nothing_linked(text: str) -> None:
     plain = escaped(text)
     assert plain.replace("\u200b", "").removeprefix("\\") == text
     assert not re.search(r"@\w|#\d|GH-\d|://|www\.", plain)
+
+
+def test_missing_answers_and_broken_candidates_are_named() -> None:
+    standing = standing_with(["a", "b"], [[1.0], [0.0]], broken={"b": "HTTP 404"})
+    rows = (replace(standing.rows[0], void=23), *standing.rows[1:])
+    page = shown_page(markdown(replace(standing, rows=rows)))
+    assert "23 without an answer." in page
+    assert "Cannot be called: b: HTTP 404." in page
 
 
 def test_the_command_of_the_advice_stands_as_code_and_nothing_else_does() -> None:

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from bestarm_agent.certification.certificate import Certificate, Screened, single_goal
 from bestarm_agent.certification.pairs import CertificationPlan, goal_of, method_of
-from bestarm_agent.domain.text import safe
+from bestarm_agent.domain.text import percent, safe
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.engine.results.standing import Standing
@@ -53,7 +53,7 @@ def _lines(
     standing: Standing,
 ) -> list[str]:
     goal = goal_of(plan.spec)
-    claim = f"for new examples like yours: mean loss at most {goal.risk:g}"
+    claim = f"for new examples like yours: mean loss at most {percent(goal.risk, exact=True)}"
     if proof.chosen is None:
         lines = [f"Chosen: {_statement(proof, names)} {claim}"]
     else:
@@ -77,7 +77,7 @@ def _rows(plan: CertificationPlan, proof: Certificate, names: Sequence[str]) -> 
             f"{len(trial.examples):,}",
             e_value(trial.log_e_value),
             needed,
-            f"{trial.mean_loss:.4f}",
+            percent(trial.mean_loss) if trial.examples else "-",
         )
         rows.append(ModeRow(cells, trial.verdict))
     return tuple(rows)

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bestarm_agent.cli.output import GAP, Column, print_line, table_lines
-from bestarm_agent.domain.text import duration, percent, safe
+from bestarm_agent.domain.text import percent, safe
 from bestarm_agent.engine.limits.waits import Wait
 from bestarm_agent.engine.results.decision import price_of_use
 from bestarm_agent.engine.results.standing import Row, Standing, Status, estimate, interval, seen
@@ -28,6 +28,7 @@ from bestarm_agent.report.words import (
     seen_title,
     state,
     time_left,
+    time_used,
     use_text,
     used_line,
 )
@@ -116,7 +117,7 @@ class PlainLines(Progress):
         if standing.seconds < self._next:
             return
         self._next = standing.seconds + self._every
-        parts = [duration(standing.seconds), used_line(standing), budget_line(standing)]
+        parts = [time_used(standing), used_line(standing), budget_line(standing)]
         parts += standing.decision.said[:1]
         if standing.waits:
             parts.append(waits_line(standing.waits))
@@ -131,7 +132,7 @@ def screen_of(standing: Standing, max_rows: int) -> RenderableType:
     size = f"{len(standing.rows):,} candidates, {standing.n_examples:,} examples"
     head.add_row(
         Text(f"{safe(standing.name)}  {size}, {standing.selector}", overflow="ellipsis"),
-        Text(duration(standing.seconds)),
+        Text(time_used(standing)),
     )
     used = Table.grid(padding=(0, GAP, 0, 0))
     bar = ProgressBar(total=1.0, completed=most_used(standing)[0], width=24)
@@ -174,7 +175,7 @@ class CandidateTable:
     def _columns(self) -> tuple[list[Column], list[list[str]]]:
         """Return the columns and the cells of each; further ones leave where there is no room."""
         rows, graded = self._rows, self._standing.graded
-        sure = percent(self._standing.confidence)
+        sure = percent(self._standing.confidence, exact=True)
         columns = [
             (Column("candidate", "middle"), [row.candidate.label for row in rows]),
             (

@@ -16,7 +16,7 @@ from bestarm_agent.cli.output import (
     stdout_console,
 )
 from bestarm_agent.cli.progress import CandidateTable
-from bestarm_agent.domain.text import duration, safe, shortened
+from bestarm_agent.domain.text import safe, shortened
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.decision import passed_caps
 from bestarm_agent.engine.results.effects import axis_effects
@@ -34,6 +34,7 @@ from bestarm_agent.report.words import (
     number_lines,
     plain,
     problem_lines,
+    time_used,
 )
 
 SCHEMA_VERSION = 3  # of the JSON object, which docs/reference/json.md describes
@@ -78,7 +79,7 @@ def _lines(standing: Standing, report: Path | None) -> list[str]:
     limits = () if standing.winner is None else standing.winner.limits
     lines += [f"Limit: {limit_text(limit)}" for limit in limits]
     lines += [f"Missing: {text}"] if (text := missing_line(standing)) else []
-    lines.append(f"Spent: {budget_line(standing)}, {duration(standing.seconds)}")
+    lines.append(f"Spent: {budget_line(standing)}, {time_used(standing)}")
     lines.append(f"Run: {standing.run_id}, {ending(standing.end)}")
     lines += [] if report is None else [f"Report: {report}"]
     return [*lines, *problem_lines(standing)]

@@ -25,6 +25,7 @@ from bestarm_agent.config.value_types import (
     Text,
 )
 from bestarm_agent.domain.text import percent
+from bestarm_agent.errors import nearest
 
 SCORE = "mean score"  # no measure's name: the score that candidates are compared by
 PRICE, SECONDS, LENGTH = QUANTITIES = ("usd_per_1k_calls", "seconds_mean", "output_tokens_mean")
@@ -53,7 +54,7 @@ class Constraint:
     @property
     def text(self) -> str:
         """The constraint as the study has it; shares in percent."""
-        limit = f"{self.limit:g}" if self.name in QUANTITIES else percent(self.limit)
+        limit = f"{self.limit:g}" if self.name in QUANTITIES else percent(self.limit, exact=True)
         return f"{self.name} {'<=' if self.at_most else '>='} {limit}"
 
 
@@ -71,7 +72,8 @@ def constraint_of(name: str, text: str) -> Constraint:
     if name in QUANTITIES and not at_most:
         broken('limits from above: write "<="', name)
     if name not in QUANTITIES and limit > 1:
-        broken(f"limits a mean of scores, at most 1, got {limit:g}", name)
+        meant = nearest(name, QUANTITIES)
+        broken(f"limits a mean of scores, at most 1, got {limit:g}; {meant}", name)
     return Constraint(name, at_most, limit)
 
 

@@ -89,13 +89,19 @@ def about(pairs: int) -> str:
     return f"{float(f'{pairs:.2g}'):,.0f}"
 
 
-def percent(value: float) -> str:
+def percent(value: float, *, exact: bool = False) -> str:
     """Write a share, in [0, 1], in percent: whole ones, but for shares very near to 0 and 1.
+
+    ``exact`` is for what somebody chose, as a limit or a confidence: to five digits.
 
     Example:
         >>> percent(0.871), percent(0.004), percent(0.9996), percent(1.0)
         ('87 %', '0.4 %', '99.96 %', '100 %')
+        >>> percent(0.95, exact=True), percent(0.725, exact=True)
+        ('95 %', '72.5 %')
     """
+    if exact:
+        return f"{100.0 * value:.5g} %"
     hundred = 100.0 * value
     for digits in range(4):
         text = f"{hundred:.{digits}f}"

@@ -135,7 +135,7 @@ def _sure(question: Question, n_challengers: int) -> str:
     n = counted(question.n_examples, "example")
     where = f"for new examples like your {n}" if question.on_new else f"on your {n}"
     other = "" if question.on_new else "; `--for new` asks about new ones like them"
-    sure = percent(1.0 - question.alpha)
+    sure = percent(1.0 - question.alpha, exact=True)
     return f"{sure} sure that {whose} right {where}, whenever one looked{other}"
 
 

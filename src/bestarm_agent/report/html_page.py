@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 
 from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.spend import NANOS_PER_USD
-from bestarm_agent.domain.text import cost_text, duration, money, percent, points, safe
+from bestarm_agent.domain.text import cost_text, money, percent, points, safe
 from bestarm_agent.domain.values import Json, Vote
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.effects import AxisEffects, axis_effects
@@ -30,22 +30,8 @@ from bestarm_agent.engine.results.from_log import CALLS, FailureLine, failures_o
 from bestarm_agent.engine.results.judge_check import JudgeCheck
 from bestarm_agent.engine.results.pairs import RunTexts, scores_of
 from bestarm_agent.engine.results.standing import Row, Standing, Status, estimate, interval, seen
-from bestarm_agent.report.words import (
-    budget_line,
-    ending,
-    limit_text,
-    marked,
-    measure,
-    measured_text,
-    missing_line,
-    number_lines,
-    price_text,
-    question_of,
-    seconds_text,
-    seen_title,
-    state,
-    use_text,
-)
+from bestarm_agent.report import words
+from bestarm_agent.report.words import marked, question_of
 from bestarm_agent.selectors.types import Guarantee, State
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.arrays import FloatArray, IntArray
@@ -599,36 +585,24 @@ def _page() -> Template:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        ending=ending,
         safe_text=safe,
         # may break after its slashes
         label=lambda text: escape(safe(text)).replace("/", Markup("/<wbr>")),
         cost=cost_text,
-        duration=duration,
         estimate=estimate,
         interval=interval,
-        measured=measured_text,
         percent=percent,
         points=_points,
-        price=price_text,
-        seconds=seconds_text,
         sentence=lambda text: text[:1].upper() + text[1:],
     )
     environment.globals.update(
         points_text=points,
-        number_lines=number_lines,
-        missing_line=missing_line,
-        budget_line=budget_line,
         bar=_bar,
         effect_bar=_effect_bar,
         effect_title=_effect_title,
         full_grid=_full_grid,
-        limit_text=limit_text,
-        measure=measure,
-        use_text=use_text,
         seen=seen,
-        seen_title=seen_title,
-        state=state,
+        words=words,
         shown_levels=_SHOWN_LEVELS,
     )
     return environment.from_string(_asset("page.html.j2"))

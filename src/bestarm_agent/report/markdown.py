@@ -5,19 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from bestarm_agent.domain.text import duration, safe
+from bestarm_agent.domain.text import safe
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Next, Standing, estimate, interval, seen
 from bestarm_agent.report.words import (
     budget_line,
     effects_line,
     ending,
+    failures_line,
     hidden_line,
     limit_text,
     missing_line,
     number_lines,
+    problem_lines,
     seen_title,
     state,
+    time_used,
 )
 
 _SHOWN_ROWS = 20
@@ -30,6 +33,7 @@ def markdown(standing: Standing, result: ModeResult | None = None) -> str:
     lines += ["", *_ranking(standing, with_intervals=result is None)]
     hidden = hidden_line(standing.rows[_SHOWN_ROWS:])
     lines += ["", hidden] if hidden else []
+    lines += ["", f"{text}."] if (text := failures_line(standing)) else []
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -60,7 +64,8 @@ def _verdict(standing: Standing) -> list[str]:
     if text := effects_line(standing):
         lines.append(f"Effects: {escaped(text)}.")
     lines += [f"Missing: {escaped(text)}."] if (text := missing_line(standing)) else []
-    spent = f"{budget_line(standing)}, {duration(standing.seconds)}; {ending(standing.end)}."
+    lines += [escaped(f"{text}.") for text in problem_lines(standing)]
+    spent = f"{budget_line(standing)}, {time_used(standing)}; {ending(standing.end)}."
     return [*lines, "", spent]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from bestarm_agent.config.fields import StudyModel
 from bestarm_agent.config.goal_specs import LENGTH, PRICE, SECONDS, Constraint
-from bestarm_agent.domain.spend import NANOS_PER_USD, usd
+from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, usd
 from bestarm_agent.domain.text import about, cost_text, duration, money, percent, points, safe
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.results.compare import PairedComparison
@@ -229,9 +229,7 @@ def used_line(standing: Standing) -> str:
 
 def budget_line(standing: Standing) -> str:
     """Say what was spent, each against its cap where there is one."""
-    spent, budget = standing.spent, standing.budget
-    if standing.end is not None:  # what a stage, such as a confirmation, was allowed is over
-        budget = standing.configured or budget
+    spent, budget = standing.spent, _caps(standing)
     parts = [f"{standing.asked:,} of {standing.grid:,} answers ({percent(standing.share)})"]
     if budget.answers is not None:
         parts[0] += f", at most {budget.answers:,}"
@@ -242,12 +240,21 @@ def budget_line(standing: Standing) -> str:
     cost = cost_text(spent.usd_nanos, priced=standing.priced)
     cost = cost if standing.priced else f"cost {cost}"
     parts.append(_against(cost, budget.usd_nanos and money(budget.usd_nanos)))
-    if budget.seconds is not None:
-        parts.append(_against(duration(standing.seconds), duration(budget.seconds)))
     return ", ".join(parts)
 
 
-def _against(used: str, cap: str | int | None) -> str:
+def time_used(standing: Standing) -> str:
+    """Say how long a run took, against its cap where there is one."""
+    cap = _caps(standing).seconds
+    return _against(duration(standing.seconds), cap and duration(cap))
+
+
+def _caps(standing: Standing) -> Budget:
+    """Return the caps; what a stage, such as a confirmation, was allowed ends with it."""
+    return (standing.end is not None and standing.configured) or standing.budget
+
+
+def _against(used: str, cap: str | float | None) -> str:
     return f"{used} of {cap}" if cap else used
 
 
@@ -316,7 +323,7 @@ def proved(confidence: float) -> str:
         >>> proved(0.95)
         'proved at 95 %'
     """
-    return f"proved at {percent(confidence)}"
+    return f"proved at {percent(confidence, exact=True)}"
 
 
 def seen_line(comparison: PairedComparison, a: str = "A", b: str = "B") -> str:
@@ -374,7 +381,8 @@ def number_lines(standing: Standing) -> list[tuple[str, str]]:
     is_whole = c.n + c.void == c.held_back
     asked = f"{c.n:,}" if is_whole else f"{c.n:,} of {c.held_back:,}"
     void = f", {c.void:,} without an answer" if c.void else ""
-    whose = f"on {asked} examples kept back{void}; {percent(c.confidence)} sure for new ones"
+    sure = percent(c.confidence, exact=True)
+    whose = f"on {asked} examples kept back{void}; {sure} sure for new ones"
     return [("Confirmed", f"{safe(c.label)}: {_mean(c.mean)} {whose}")]
 
 
@@ -389,7 +397,7 @@ def run_lines(standing: Standing) -> list[str]:
     return [
         *(f"Cannot be called: {row.candidate.label}: {row.problem}" for row in broken),
         *(f"Cap passed: {text}" for text in passed_caps(standing)),
-        f"Spent: {budget_line(standing)}, {duration(standing.seconds)}",
+        f"Spent: {budget_line(standing)}, {time_used(standing)}",
         f"Run: {standing.run_id}, {ending(standing.end)}",
     ]
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TypeAlias
 
 from bestarm_agent.config.labels import Label, answer_digest
-from bestarm_agent.domain.text import cost_text, duration, percent, safe
+from bestarm_agent.domain.text import cost_text, percent, safe
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.compare import PairedComparison
@@ -29,6 +29,7 @@ from bestarm_agent.report.words import (
     seen_title,
     state,
     time_left,
+    time_used,
     use_text,
     used_line,
 )
@@ -76,7 +77,7 @@ def standing_page(
         "pairs": f"{standing.asked:,} of {standing.grid:,}",
         "share": percent(standing.share),
         "dollars": cost_text(standing.spent.usd_nanos, priced=standing.priced),
-        "time": duration(standing.seconds),
+        "time": time_used(standing),
         "left": time_left(standing),
         "used": most_used(standing)[0],
         "used_line": used_line(standing),

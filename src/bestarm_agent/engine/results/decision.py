@@ -335,7 +335,8 @@ def _no_winner(s: Standing, problems: Sequence[Obstacle]) -> list[str]:
         if (bar := _bar(s)) is not None:
             return _nobody_clears(s, bar)
         if s.objective is not None and s.objective.established:
-            return [f"No candidate keeps the limits, proved at {percent(s.objective.confidence)}."]
+            sure = percent(s.objective.confidence, exact=True)
+            return [f"No candidate keeps the limits, proved at {sure}."]
         what = "fits" if s.objective is not None else "can be called any more"
         return [f"No winner yet: no candidate {what}."]
     if blocked.kind is ProblemKind.NO_SCORES and s.end is None:
@@ -346,10 +347,10 @@ def _no_winner(s: Standing, problems: Sequence[Obstacle]) -> list[str]:
 def _nobody_clears(s: Standing, bar: float) -> list[str]:
     """Say that nobody is proved to score enough, and who probably does, the cheapest of these."""
     if s.objective is not None and s.objective.established:
-        sure = percent(s.objective.confidence)
-        return [f"No candidate scores at least {percent(bar)}, proved at {sure}."]
+        sure = percent(s.objective.confidence, exact=True)
+        return [f"No candidate scores at least {percent(bar, exact=True)}, proved at {sure}."]
     yet = " so far" if s.end is None else ""
-    lines = [f"No candidate is proved to score at least {percent(bar)}{yet}."]
+    lines = [f"No candidate is proved to score at least {percent(bar, exact=True)}{yet}."]
     usable = [row for row in s.rows if row.n and not row.is_barred and not row.is_broken]
     chances = {row.index: chance_of_at_least(bar, row.total / row.n, row.n) for row in usable}
     likely = [row for row in usable if chances[row.index] >= SURE]
@@ -431,7 +432,9 @@ def _others(s: Standing, draft: Decision) -> list[str]:
         )
     if (bar := _bar(s)) is not None:
         if s.objective is not None and not s.objective.established and s.end is not None:
-            lines.append(f"A cheaper one may score {percent(bar)}, too: it was not asked enough.")
+            lines.append(
+                f"A cheaper one may score {percent(bar, exact=True)}, too: it was not asked enough."
+            )
     elif draft.undecided:
         n = len(draft.undecided)
         some = f" ({listed(map(safe, draft.undecided), n)})" if n <= _NAMED else ""
@@ -470,14 +473,14 @@ def _on_new(s: Standing, draft: Decision) -> list[str]:
     what = f"mean score {mean}" if s.graded else f"{mean} right"
     text = f"On new {on_new.unit}s like these: {what}, between {low} and {high} %"
     within = s.objective.spec.epsilon if s.objective and _seeks_cheapest(s) else s.within
-    sure = percent(draft.confidence)
+    sure = percent(draft.confidence, exact=True)
     if on_new.shown and _bar(s) is None:
         best = f"at most {points(within)} below the best" if within else "the best"
         return [f"{text}; proved to be {best} there too, at {sure}."]
     if draft.chance is None:
         return [f"{text}."]
     chances = round(100 * min(max(draft.chance, 0.01), 0.99))
-    if draft.chance >= 0.5:
+    if draft.chance > 0.5:
         return [
             f"{text}; probably the best there too ({chances} in 100), which is not proof at {sure}."
         ]
@@ -607,7 +610,7 @@ def objective_text(spec: ObjectiveSpec, *, proved: bool = True) -> str:
         'the cheapest within 5 points of the best'
     """
     if spec.at_least is not None:
-        return f"the cheapest that is proved to score at least {percent(spec.at_least)}"
+        return f"the cheapest that is proved to score at least {percent(spec.at_least, exact=True)}"
     if spec.name is Objective.CHEAPEST:
         likely = "" if proved else "that is probably "
         return f"the cheapest {likely}within {points(spec.epsilon)} of the best"

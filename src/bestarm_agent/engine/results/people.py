@@ -62,7 +62,7 @@ class ByPeople:
             names = ", ".join(map(safe, (self.take, *self.equal)))
             result = f"no difference between {names}; {labelled}"
         elif self.proved:
-            sure = percent(self.confidence)
+            sure = percent(self.confidence, exact=True)
             result = f"{name} is the best {of_these} (proved at {sure}, {labelled})"
         else:
             tenths = int(10 * self.raced.chance)
