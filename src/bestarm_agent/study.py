@@ -539,7 +539,7 @@ class Archive:
     ) -> PairedComparison:
         """Compare two candidates of a run, or one of ``run`` with one of ``other``.
 
-        ``candidates`` are labels or ids; by default the best of each run.
+        ``candidates`` are labels or ids; by default what each of two runs says to take.
 
         Raises:
             RunNotFoundError: there is no such run.
@@ -547,17 +547,24 @@ class Archive:
         """
         from bestarm_agent.engine.results.compare import compare_candidates
 
-        one = await self.state(run)
-        two = None if other is None or other == run else await self.state(other)
+        async with open_store(self._where, create=False) as store:
+            ids = [(await store.find(name)).id for name in (run, other or run)]
+        is_one = ids[0] == ids[1]  # by different names, too
         if candidates is None:
-            candidates = await self._best(run), await self._best(other or run)
+            if is_one:
+                raise ConfigError(
+                    f"both are run {ids[0]}; name two of its candidates (--between A B), or "
+                    "another run"
+                )
+            candidates = await self._winner(ids[0]), await self._winner(ids[1])
+        one, two = await self.state(ids[0]), None if is_one else await self.state(ids[1])
         return compare_candidates(one, *candidates, confidence, two)
 
-    async def _best(self, run: str) -> str:
-        best = (await self.record(run)).standing.best
-        if best is None:
+    async def _winner(self, run: str) -> str:
+        standing = (await self.record(run)).standing
+        if (row := standing.winner or standing.best) is None:
             raise ConfigError(f"run {run} has no best candidate; name two with --between A B")
-        return best.candidate.label
+        return row.candidate.label
 
     async def outcomes(
         self, run: str = "latest", *, only: PairFilter | None = None

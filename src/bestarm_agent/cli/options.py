@@ -179,7 +179,7 @@ OPTIONS: Mapping[str, Option] = {
     "wrong": Option("Only scores below one half.", bool),
     "failed": Option("Only answers that failed.", bool),
     "between": Option(
-        "The two candidates, by label or id; left out: the best of two runs, all of files.",
+        "The two candidates, by label or id; left out: the winners of two runs, all of files.",
         _PAIR,
         metavar="A B",
     ),
