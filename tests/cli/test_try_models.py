@@ -69,7 +69,7 @@ def test_prompt_reply_verdict_and_score_are_shown(
     assert done.code == 0, done.err
     assert asked(api) == {"a": 2, "b": 2, "judge": 2}, "one judgement of equal replies"
     assert "prompt  Now: What is 0 + 1?" in done.out
-    assert "openai/a (a/p) on example e0: score 0.67" in done.out
+    assert "openai/a (a/p) on example e0: score 0.667" in done.out
     assert "prompt  What is 0 + 1?" in done.out
     assert "reply   It is \N{REPLACEMENT CHARACTER}[31mWhat is 0 + 1?" in done.out
     assert "openai/judge: 7 (0.666667): so it is" in done.out

@@ -17,6 +17,7 @@ from bestarm_agent._version import __version__
 from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.output import Column, numbers, print_json, print_table, say, stderr_console
 from bestarm_agent.cli.stores import default_store
+from bestarm_agent.domain.text import percent
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.interop.formats import is_log_file
 from bestarm_agent.interop.logs import Logs, read_logs, write_answers, write_replay_study
@@ -198,7 +199,7 @@ def _cells(label: str, curve: Curve) -> list[str]:
     return [
         label,
         _percent(curve.budget_to_95["top1"]),
-        "-".join(_percent(end).rstrip("%") for end in ends),
+        "-".join(_percent(end).rstrip(" %") for end in ends),
         _percent(curve.budget_to_95["top1_eps0.01"]),
         *(f"{curve.mean[name][-1]:.3f}" for name in ("top1", "ndcg10", "regret")),
         f"{1e6 * curve.seconds_per_decision:.0f}",
@@ -217,9 +218,9 @@ def _missing_lines(matrix: ScoreMatrix) -> list[str]:
     if not missing:
         return []
     return [
-        f"{missing:.1%} of the scores are missing: these answers count as not to be had, and the "
-        f"best candidate is the one of the highest mean over what is there. A run that chose its "
-        f"answers says more about good candidates than about bad ones."
+        f"{percent(missing)} of the scores are missing: these answers count as not to be had, and "
+        f"the best candidate is the one of the highest mean over what is there. A run that chose "
+        f"its answers says more about good candidates than about bad ones."
     ]
 
 
@@ -239,4 +240,4 @@ def _conclusion(curves: Mapping[str, Curve], n_calls: int) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return "never" if share is None else f"{100 * share:.1f}%"
+    return "never" if share is None else percent(share)

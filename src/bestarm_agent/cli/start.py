@@ -19,6 +19,7 @@ from bestarm_agent.cli.output import (
     print_line,
     print_table,
     say,
+    score_text,
     stderr_console,
     stdout_console,
 )
@@ -298,7 +299,7 @@ def _lines_of(call: FirstCall) -> Iterator[str]:
 
 
 def _result(call: FirstCall) -> str:
-    score = "FAILED" if call.score is None else f"score {call.score.value:.2f}"
+    score = "FAILED" if call.score is None else f"score {score_text(call.score.value)}"
     if call.reply is None:
         return f": {score}"
     took = seconds_text(call.reply.seconds)
