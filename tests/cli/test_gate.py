@@ -139,7 +139,7 @@ def test_too_many_failures(tmp_path: Path, gate: Command) -> None:
     study(tmp_path, [RIGHT, ["authentication"] * N])
     done = gate("--baseline", "c0", "--margin", "0.05")
     assert done.code == 4, done.out + done.err
-    assert "Next: mend what fails, then go on: `bestarm-agent resume 2" in done.out
+    assert "Next: mend what fails, then go on, or begin again" in done.out
     assert "undecided" in done.out
     assert done.out.count("Cannot be called: c1: ") == 1
 

@@ -34,8 +34,8 @@ def test_inspect_averages_epochs_and_leaves_errors_void() -> None:
     assert [example for _, example in logs.pairs][:4] == ["1+1", "2+3", "4+4", "5+7"]
     assert logs.notes() == [
         "metric: match",
-        "8 pairs with several results, whose mean counts",
-        "void, not wrong (an error, or no verdict): 1 of 8 pairs",
+        "8 answers with several results, whose mean counts",
+        "without a score, not wrong (an error, or no verdict): 1 of 8 answers",
     ]
 
 

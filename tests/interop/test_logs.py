@@ -55,7 +55,7 @@ def test_plain_tables_join_on_their_examples(tmp_path: Path) -> None:
     logs = read_logs([str(tmp_path / "a.csv"), str(tmp_path / "b.csv")])
 
     np.testing.assert_array_equal(logs.matrix().scores, [[1, 0, np.nan], [np.nan, 0.5, np.nan]])
-    assert "in no log, and so void: 2 pairs" in logs.notes()
+    assert "in no log, and so without a score: 2 answers" in logs.notes()
 
 
 def test_examples_of_several_tasks_are_kept_apart(tmp_path: Path) -> None:

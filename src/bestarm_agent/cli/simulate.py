@@ -112,13 +112,13 @@ def simulate(
         print_json({**head, "selectors": results})
         return
     say(_title(known), *notes)
-    titles = "95% from", "(5-95%)", "eps .01", "top-1", "NDCG", "regret", "us/pair"
+    titles = "95 % from", "(5-95 %)", "eps .01", "top-1", "NDCG", "regret", "us/answer"
     print_table(
         [Column("selector", "middle"), *numbers(*titles)],
         [_cells(label, curve) for label, curve in curves.items()],
     )
     say(
-        "95% from: the share of all calls from which top-1 precision is 95 %, by its rising fit; "
+        "95 % from: the share of all calls from which top-1 precision is 95 %, by its rising fit; "
         f"top-1 and what follows: at {100 * shares[-1]:.3g} % of them; {seeds} seeds",
         _conclusion(curves, known.scores.size),
     )

@@ -18,7 +18,7 @@ from bestarm_agent.cli.result_output import print_mode_result, print_result, sta
 from bestarm_agent.cli.stores import default_store, default_stores, find_run, runnable
 from bestarm_agent.domain.text import safe, safe_lines
 from bestarm_agent.engine.results.pairs import PairFilter, RunTexts
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.errors import ConfigError, counted
 from bestarm_agent.report.markdown import markdown
 from bestarm_agent.report.words import ending, plain, question_of
 from bestarm_agent.store.export import PairOutcome, export_scores
@@ -197,9 +197,8 @@ def _print_in_full(pair: PairOutcome) -> None:
 
 def _costs(pair: PairOutcome) -> str:
     price = "price unknown" if pair.usd is None else f"${pair.usd:.6g}"
-    requests = f"{pair.attempts} request{'' if pair.attempts == 1 else 's'}"
-    origin = ", from the cache" if pair.cached else ""
-    return f"{requests}{origin}, {pair.tokens:,} tokens, {price}, {pair.seconds:.2f} s"
+    requests = counted(pair.attempts or 0, "request") + ", from the cache" * bool(pair.cached)
+    return f"{requests}, {pair.tokens:,} tokens, {price}, {pair.seconds:.2f} s"
 
 
 def export(given: Given, out: Path | None, export_format: str | None, texts: bool) -> None:

@@ -105,7 +105,7 @@ class FirstPairs:
             model.is_tried |= hangs
             self.failed |= not hangs
             stops = "model is left out" if hangs else "run stopped before it paid more"
-            message = f"{failure.message}; it was the first pair, so the {stops}"
+            message = f"{failure.message}; it was the first answer asked for, so the {stops}"
             error = JudgeError if failure.blame is Blame.JUDGE else ProviderError
             pair.obstacle = error(message, kind=failure.kind, blame=failure.blame)
 

@@ -87,17 +87,17 @@ class Logs:
                 yield {key: value for key, value in row.items() if value is not None}
 
     def notes(self) -> list[str]:
-        """Return for readers the metric, repeats, pairs without answers, what is left out."""
+        """Return for readers the metric, repeats, answers without scores, what is left out."""
         void = sum(all(score is None for _, score in repeats) for repeats in self.pairs.values())
         repeated = sum(len(repeats) > 1 for repeats in self.pairs.values())
         lines = [f"metric: {', '.join(self.metrics)}"]
         if repeated:
-            lines.append(f"{counted(repeated, 'pair')} with several results, whose mean counts")
+            lines.append(f"{counted(repeated, 'answer')} with several results, whose mean counts")
         if void:
-            of_all = f"{void:,} of {counted(len(self.pairs), 'pair')}"
-            lines.append(f"void, not wrong (an error, or no verdict): {of_all}")
+            of_all = f"{void:,} of {counted(len(self.pairs), 'answer')}"
+            lines.append(f"without a score, not wrong (an error, or no verdict): {of_all}")
         if absent := len(self.candidates) * len(self.examples) - len(self.pairs):
-            lines.append(f"in no log, and so void: {counted(absent, 'pair')}")
+            lines.append(f"in no log, and so without a score: {counted(absent, 'answer')}")
         for name, verdicts in self.words.items():
             lines.append(f"verdicts in words, which are no scores: {name} ({_listed(verdicts)})")
         if self.unscored:

@@ -304,10 +304,10 @@ def hidden_line(rows: Sequence[Row]) -> str:
 
 
 def problem_lines(standing: Standing) -> list[str]:
-    """Say why candidates can no longer be asked, one line per reason."""
+    """Say why candidates can no longer be asked, one line per reason that the decision left out."""
     groups: dict[tuple[str, str], list[str]] = {}
     for row in standing.rows:
-        if row.problem is not None:
+        if row.problem is not None and safe(row.problem) not in standing.decision.text:
             why = "Breaks a limit" if row.is_barred else "Cannot be called"
             groups.setdefault((why, row.problem), []).append(row.candidate.label)
     return [

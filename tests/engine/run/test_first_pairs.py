@@ -106,7 +106,7 @@ def assert_failed(standing: Standing) -> dict[str, str]:
 
 def test_a_dead_server_meets_the_retries_of_one_call(tmp_path: Path) -> None:
     stopped, calls, resumed = played(tmp_path, "ab", fails(Fault.UNAVAILABLE, "b"))
-    assert "it was the first pair" in assert_failed(stopped)["b"]
+    assert "it was the first answer" in assert_failed(stopped)["b"]
     assert calls["b"] == 5
     kinds = [type(event) for event in events_of(tmp_path / "study.json")]
     repeated = kinds[kinds.index(Attempted) : kinds.index(Stopped)]
@@ -127,7 +127,7 @@ def test_a_server_that_is_not_there_ends_a_run_within_few_calls(tmp_path: Path) 
     problems = assert_failed(standing)
     assert standing.spent.calls == 6 * 5, "the retries of one call to each of six models"
     assert len(problems) == 6
-    assert all("it was the first pair" in problem for problem in problems.values())
+    assert all("it was the first answer" in problem for problem in problems.values())
     stored = asyncio.run(Archive(store_of(path)).record("latest")).standing
     assert all(row.is_broken for row in stored.rows)
     assert {row.problem for row in stored.rows} == {row.problem for row in standing.rows}

@@ -109,10 +109,10 @@ def test_history_that_predicts_nothing_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("gain", "words"),
     [
-        (0.4, "predictions remove 40% of a new candidate's variance over examples"),
+        (0.4, "predictions remove 40 % of a new candidate's variance over examples"),
         (
             0.1,
-            "for pulse and for the intervals of means, not for what auto asks (surely above 15%)",
+            "for pulse and for the intervals of means, not for what auto asks (surely above 15 %)",
         ),
         (0.0, "so it is not used"),
     ],

@@ -502,7 +502,7 @@ def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | N
     if s.scored_by == "people" and s.told and s.end in ("labels", "budget", "exhausted"):
         return Next("score the answers", label)
     if s.end == "failures" or kind is ProblemKind.NO_SCORES:
-        return Next("mend what fails, then go on", resume)
+        return Next("mend what fails, then go on, or begin again if you edit the study", resume)
     if kind is ProblemKind.NOTHING_RIGHT:
         return Next("read some of the answers", wrong)
     if s.end in ("interrupted", "error"):

@@ -115,11 +115,12 @@ def described(found: Validation, scores: Scores, n_dropped: int) -> str:
     dropped = f" ({n_dropped} more had too few scores)" if n_dropped else ""
     verdict = "it does not predict candidates that were held out, so it is not used"
     if found.is_useful:
-        verdict = f"predictions remove {found.gain:.0%} of a new candidate's variance over examples"
+        gain = f"{100 * found.gain:.0f} % of a new candidate's variance over examples"
+        verdict = f"predictions remove {gain}"
         if not found.is_strong:
             verdict += (
                 ": enough for pulse and for the intervals of means, not for what auto asks "
-                f"(surely above {STRONG:.0%})"
+                f"(surely above {100 * STRONG:.0f} %)"
             )
     return (
         f"history: {len(scores)} candidates{dropped} on {len(_known(scores))} of the"
