@@ -40,7 +40,7 @@ SOURCE = ROOT / "src" / "bestarm_agent"
 # By room: its modules, and what tests them.
 ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "engine": (
-        "ledger call judging evaluate record earlier",
+        "ledger call judging evaluate record earlier pool limits/model_limits",
         (
             "tests/engine/calls",
             "tests/engine/limits",
