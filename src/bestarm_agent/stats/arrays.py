@@ -17,7 +17,6 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_libraries = ThreadpoolController()
 
 
 def one_thread(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -27,5 +26,7 @@ def one_thread(function: Callable[_P, _T]) -> Callable[_P, _T]:
     container has fewer of them than its machine, a call took up to 100 times as long. One thread
     also rounds alike everywhere.
     """
-    limited: Callable[_P, _T] = _libraries.wrap(limits=1, user_api="blas")(function)
+    # made here, since it knows the libraries that are loaded by now: scipy brings one of its own
+    libraries = ThreadpoolController()
+    limited: Callable[_P, _T] = libraries.wrap(limits=1, user_api="blas")(function)
     return limited

@@ -64,6 +64,7 @@ from itertools import combinations
 from typing import TypeAlias
 
 import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotri
 
 from bestarm_agent.stats.arrays import FloatArray, IntArray, one_thread
 
@@ -378,13 +379,22 @@ def _shrunk(
 
 
 def inverted(precision: FloatArray) -> FloatArray:
-    """Invert a matrix; what no score has touched yet stands apart, on the diagonal."""
+    """Invert a positive definite matrix; what no score has touched yet stands on its diagonal."""
     is_touched = np.count_nonzero(precision, axis=1) > 1
     if is_touched.all():  # once a run has got going; this spares two copies
-        return np.asarray(np.linalg.inv(precision))
+        return _inverse(precision)
     inverse, touched = np.diag(1.0 / precision.diagonal()), np.ix_(is_touched, is_touched)
-    inverse[touched] = np.linalg.inv(precision[touched])
+    inverse[touched] = _inverse(precision[touched])
     return inverse
+
+
+def _inverse(precision: FloatArray) -> FloatArray:
+    """Invert by Cholesky's factors, in half the time of an inverse that knows of no symmetry."""
+    factor, failed = dpotrf(precision.T, clean=False)
+    if failed:
+        raise np.linalg.LinAlgError("a precision matrix is not positive definite")
+    upper, _ = dpotri(factor, overwrite_c=True)
+    return np.asarray(np.triu(upper) + np.triu(upper, 1).T)
 
 
 def summed(values: FloatArray, one: IntArray, two: IntArray, shape: tuple[int, int]) -> FloatArray:
