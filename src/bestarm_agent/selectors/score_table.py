@@ -222,8 +222,7 @@ class ScoreTable:
     @property
     def n_scored(self) -> IntArray:
         """(K,) number of DONE or FAILED trials."""
-        counts: IntArray = self._by_state[_DONE] + self._by_state[_FAILED]
-        return counts
+        return np.asarray(self._by_state[_DONE] + self._by_state[_FAILED])
 
     def count(self, state: State) -> IntArray:
         """(K,) number of asked trials in ``state`` (not UNSEEN: see ``n_unseen``)."""
@@ -238,8 +237,7 @@ class ScoreTable:
     def mean(self) -> FloatArray:
         """(K,) mean of the scores seen, in [0, 1]; NaN where none was."""
         n = self.n_scored
-        means: FloatArray = np.where(n > 0, self.total / np.maximum(n, 1), np.nan)
-        return means
+        return np.asarray(np.where(n > 0, self.total / np.maximum(n, 1), np.nan))
 
     def certain(self) -> tuple[FloatArray, FloatArray]:
         """(K,) least and (K,) highest means over all N that the scores seen leave possible."""
