@@ -58,8 +58,7 @@ def print_result(
         print_json(standing_json(standing, report))
         return
     console = stdout_console()
-    by_people = standing.decision_by_people
-    for sentence in (*standing.decision.said, *(by_people.said if by_people else ())):
+    for sentence in standing.said:
         print_line(console, sentence, indent=_INDENT)
     console.print()
     n_rows = len(standing.rows) if everything else _SHOWN_ROWS

@@ -56,13 +56,12 @@ def _table(heads: Sequence[str], sides: str, rows: Iterable[Sequence[str]]) -> l
 
 
 def _verdict(standing: Standing) -> list[str]:
-    first, *others = standing.decision.said or ("",)
+    first, *others = standing.said or ("",)
     lines = [f"**{escaped(first)}**", *(_with_code(x, standing.decision.next) for x in others), ""]
     limits = standing.winner.limits if standing.winner else ()
     lines += [f"Limit: {escaped(limit_text(x))}." for x in limits]
     lines += [f"{title}: {escaped(text)}." for title, text in number_lines(standing)]
-    if text := effects_line(standing):
-        lines.append(f"Effects: {escaped(text)}.")
+    lines += [f"Effects: {escaped(text)}."] if (text := effects_line(standing)) else []
     lines += [f"Missing: {escaped(text)}."] if (text := missing_line(standing)) else []
     lines += [escaped(f"{text}.") for text in problem_lines(standing)]
     spent = f"{budget_line(standing)}, {time_used(standing)}; {ending(standing.end)}."

@@ -343,7 +343,7 @@ def _ahead(gap: Measure, a: str, b: str) -> str:
 
 def comparison_line(c: PairedComparison, a: str = "A", b: str = "B") -> str:
     """Say what a comparison shows about new examples."""
-    gap, chance = c.difference, max(c.chance, 1.0 - c.chance)
+    gap, chance = c.difference, min(max(c.chance, 1.0 - c.chance), 0.99)
     text = f"on new {c.unit}s like these {_ahead(gap, a, b)}: "
     if c.verdict in ("a", "b"):
         return text + proved(c.confidence)
@@ -378,17 +378,12 @@ def number_lines(standing: Standing) -> list[tuple[str, str]]:
     c = standing.confirmation
     if c is None:
         return []
-    is_whole = c.n + c.void == c.held_back
+    is_whole, (mean, ends) = c.n + c.void == c.held_back, measure(c.mean)
     asked = f"{c.n:,}" if is_whole else f"{c.n:,} of {c.held_back:,}"
     void = f", {c.void:,} without an answer" if c.void else ""
     sure = percent(c.confidence, exact=True)
     whose = f"on {asked} examples kept back{void}; {sure} sure for new ones"
-    return [("Confirmed", f"{safe(c.label)}: {_mean(c.mean)} {whose}")]
-
-
-def _mean(mean: Measure) -> str:
-    value = "-" if isnan(mean.value) else percent(mean.value)
-    return f"{value}, between {100 * mean.lower:.0f} and {100 * mean.upper:.0f} %"
+    return [("Confirmed", f"{safe(c.label)}: {mean} ({ends}) {whose}")]
 
 
 def run_lines(standing: Standing) -> list[str]:

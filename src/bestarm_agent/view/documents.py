@@ -58,7 +58,7 @@ def standing_page(
     """
     rows, winner = standing.rows[:most_rows], standing.winner
     # a mode with an answer of its own gives verdicts, and the states of candidates are not shown
-    said = [*(() if result is None else result.lines), *standing.decision.said]
+    said = [*(() if result is None else result.lines), *standing.said]
     verdict, *sentences = said or ("",)
     return {
         "winner": None if winner is None else names[winner.index],

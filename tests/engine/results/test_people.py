@@ -109,6 +109,10 @@ def test_a_stored_run_shows_both_decisions(store: Path, capsys: pytest.CaptureFi
     assert found["decision_by_people"]["take"] == "b"
     assert found["decision_by_people"]["scored_by"] == "people"
     assert "By your labels: b is the best" in invoke(capsys, "show", "--store", store).out
+    for form in ("md", "html"):
+        written = store.parent / f"both.{form}"
+        invoke(capsys, "report", "--store", store, "--out", written)
+        assert "By your labels: b is the best" in written.read_text(encoding="utf-8"), form
 
 
 def test_labels_that_were_not_asked_for_measure_the_judge_alone(store: Path) -> None:

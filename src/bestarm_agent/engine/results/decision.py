@@ -428,7 +428,7 @@ def _others(s: Standing, draft: Decision) -> list[str]:
         offer = draft.cheaper
         lines.append(
             f"Cheaper: {safe(offer.label)}, {share_text(offer.price)} of the price; probably at "
-            f"most {points(offer.at_most)} worse ({round(10 * offer.probability)} in 10)."
+            f"most {points(offer.at_most)} worse ({min(9, round(10 * offer.probability))} in 10)."
         )
     if (bar := _bar(s)) is not None:
         if s.objective is not None and not s.objective.established and s.end is not None:

@@ -65,7 +65,7 @@ class ByPeople:
             sure = percent(self.confidence, exact=True)
             result = f"{name} is the best {of_these} (proved at {sure}, {labelled})"
         else:
-            tenths = int(10 * self.raced.chance)
+            tenths = min(9, int(10 * self.raced.chance))  # 10 would be a proof
             likely = f"probably {name} ({tenths} in 10)" if tenths >= 10 * _LIKELY else ""
             result = f"{likely or f'undecided, {name} leads'} {of_these}; {labelled}"
         gap = mine[self.raced.leader][0] - mine[0][0]

@@ -334,11 +334,11 @@ class Standing:
         ]
         n_more = len(self.rows) - _FIRST_ROWS
         lines += [f"... and {n_more:,} more"] if n_more > 0 else []
-        return "\n".join([*self.decision.said, "", *lines, "", self._spent])
+        return "\n".join([*self.said, "", *lines, "", self._spent])
 
     def _repr_html_(self) -> str:
         """Show the same in a notebook, with more candidates."""
-        first, *others = self.decision.said or ("",)
+        first, *others = self.said or ("",)
         paragraphs = f"<p><b>{escape(first)}</b></p>"
         paragraphs += "".join(f"<p>{escape(sentence)}</p>" for sentence in others)
         heads, *rows = self._table(_SHOWN_ROWS)
@@ -403,6 +403,12 @@ class Standing:
         if self._decision is None:
             raise ValueError("this standing has no decision yet; `decided` makes it")
         return self._decision
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What the run decided and, once people have labelled answers, what they did: sentences."""
+        by_people = self.decision_by_people
+        return (*self.decision.said, *(by_people.said if by_people else ()))
 
     @property
     def is_settled(self) -> bool:
