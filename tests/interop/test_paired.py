@@ -373,6 +373,7 @@ def test_errors_name_file_rule_value_and_way_out(
     assert problem in " ".join(done.err.split())
 
 
+@pytest.mark.slow
 def test_false_verdicts_are_as_rare_as_they_say(tmp_path: Path) -> None:
     """Of three equal candidates and two metrics, none is proved to differ, but in 5 % of the files.
 

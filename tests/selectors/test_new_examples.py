@@ -35,6 +35,7 @@ def finished(world: World, rule: str = "auto", **asked: Any) -> WorldRun:  # noq
     return WorldRun(opened(rule, len(world.scores), N, **asked), world).finish()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["auto", "racing"])
 def test_level_candidates_end_a_run_early_and_change_no_ask_before(rule: str) -> None:
     whole = finished(LEVEL, rule, within=EXACT)
@@ -99,6 +100,7 @@ def test_for_new_examples_takes_more_than_for_those_of_the_study() -> None:
     assert seen.pairs == new.pairs[: len(seen.pairs)]
 
 
+@pytest.mark.slow
 def test_what_was_beaten_by_little_is_asked_on_to_show_it_for_new_examples() -> None:
     shown, pairs = [0, 0], [0, 0]
     for seed in range(8):

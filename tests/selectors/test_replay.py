@@ -45,6 +45,7 @@ def one_by_one(events: list[Ask | Tell], pairs: Pairs) -> Pairs:
     return pairs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("within", [None, 0.2])
 def test_many_at_a_time_are_as_one_by_one(

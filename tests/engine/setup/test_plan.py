@@ -114,6 +114,7 @@ def test_after_a_run_the_plan_is_its_usage(tmp_path: Path, capsys: Capsys) -> No
     assert plan.expected.calls == spent["calls"]
 
 
+@pytest.mark.slow
 def test_a_rule_that_stops_is_expected_to(tmp_path: Path) -> None:
     """The simulated runs of the study's own rule end before all answers where means are known."""
     rule = {"name": "auto", "stop_when_separated": True}
@@ -139,6 +140,7 @@ def test_a_rule_that_stops_is_expected_to(tmp_path: Path) -> None:
     assert max(far) <= max(needed(known, 32)) <= max(far) + 125, "what is in flight is paid too"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "is_known"),
     [

@@ -53,6 +53,7 @@ def test_it_works_with_fewer_pulls_than_candidates() -> None:
     assert with_axes < 0.5 * without
 
 
+@pytest.mark.slow
 def test_it_says_what_it_expects_of_candidates_not_tried() -> None:
     # The mean correlation is .62 +- .03; of one seed it varies by .18.
     sizes, found = (6, 25), list[float]()

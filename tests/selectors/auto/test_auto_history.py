@@ -38,6 +38,7 @@ def test_a_history_that_predicts_too_little_is_left_aside() -> None:
     assert asked[0] == asked[1]
 
 
+@pytest.mark.slow
 def test_a_history_that_predicts_narrows_the_intervals_of_means_and_nothing_else() -> None:
     """Told to predict nothing it changes nothing, and a little is enough for intervals."""
     factors = Factors(np.random.default_rng(7).normal(0, 3, 400), np.ones((400, 1)))
@@ -57,6 +58,7 @@ def test_a_history_that_predicts_narrows_the_intervals_of_means_and_nothing_else
     assert ((useful.lower <= mean) & (mean <= useful.upper)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["right", "inverted", "shuffled"])
 def test_history_is_judged_by_the_scores_of_the_run(kind: str) -> None:
     """All three predict past candidates alike; of 6 worlds each, at most one is judged wrongly."""
