@@ -108,3 +108,17 @@ def test_the_data_of_the_page_cannot_end_the_element_that_holds_it(tmp_path: Pat
     [data] = re.findall(r'<script[^>]*id="data">(.*?)</script>', report.read_text(), re.DOTALL)
     assert not set("<>&\u2028\u2029") & set(data)
     assert hostile in json.loads(data)["matrix"]["examples"], "it was there to be escaped"
+
+
+def test_the_race_begins_with_the_one_to_take_wherever_it_ranks(tmp_path: Path) -> None:
+    changes = {"objective": {"at_least": 0.3}, "selector": {"name": "auto"}}
+    usd = [0.0001 * (i + 1) for i in range(6)]
+    path = write_study(tmp_path, n_examples=120, usd=usd, changes=changes)
+    standing = run_all(path)
+    assert standing.winner is not None
+    assert standing.winner is not standing.rows[0]
+    report = asyncio.run(Archive(store_of(path)).write_report())
+    [data] = re.findall(r'<script[^>]*id="data">(.*?)</script>', report.read_text(), re.DOTALL)
+    racers = json.loads(data)["race"]["rows"]
+    assert racers[0] == standing.winner.index
+    assert len(set(racers)) == len(racers)

@@ -286,7 +286,9 @@ def _candidate(row: Row, *, graded: bool) -> dict[str, object]:
 
 
 def _race(standing: Standing, state: RunState) -> dict[str, object]:
-    racers = [row.index for row in standing.rows if row.n][:_RACERS]
+    # the one to take comes first: it has the green, thick line, wherever it ranks
+    ranked = (*filter(None, [standing.winner]), *standing.rows)
+    racers = list(dict.fromkeys(row.index for row in ranked if row.n))[:_RACERS]
     is_valid = standing.guarantee is not Guarantee.HEURISTIC
     alpha = (1.0 - standing.confidence) / (2 * len(standing.rows)) if is_valid else 0.0
     courses = [course(state, row, alpha) for row in racers]
