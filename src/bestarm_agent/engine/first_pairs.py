@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from bestarm_agent.domain.values import Failure, Outcome
 from bestarm_agent.engine.call import Model
 from bestarm_agent.engine.evaluate import Evaluation
@@ -37,7 +39,7 @@ class FirstPairs:
         #                       `--> any other failure: untried, and the run ends
         #
         # Pairs that an earlier session ended count, or a resumed run would hold its models back
-        # again. They are gone through in the order in which they ended, as that session did.
+        # again.
         self.failed = False
         self._pool = pool
         self._judge_over_network = judge_client.rate_limited
@@ -45,9 +47,11 @@ class FirstPairs:
         self._in_flight: set[Evaluation] = set()
         self._untried: list[Model] = []  # of the first ``_n_models`` of the pool
         self._n_models = 0
-        rows = state.asks["candidate"][state.order]
-        for row, seq in zip(rows.tolist(), state.order.tolist(), strict=True):
-            self._note(pool.candidates[row].model, state.failure(seq))
+        rows, has_failed = state.asks["candidate"][state.order], state.told["failure"] >= 0
+        for row in np.unique(rows[~has_failed[state.order]]).tolist():
+            self._note(pool.candidates[row].model, None)
+        for seq in state.failed().tolist():
+            self._note(pool.candidates[state.ask(seq).candidate].model, state.failure(seq))
 
     def begin(self) -> None:
         """Forget the pairs in flight: a session begins, and sends pending ones again itself."""
