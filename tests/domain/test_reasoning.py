@@ -94,7 +94,7 @@ def test_a_reply_that_ends_in_thought_is_cut_off_and_has_no_answer(text: str) ->
     assert (reply.text, reply.finish) == ("", Finish.LENGTH)
     for name in ("exact", "contains", "numeric", "multiple-choice", "token-f1", "regex"):
         options = {"pattern": ".*"} if name == "regex" else {}
-        with pytest.raises(JudgeError, match="cut off while the model thought") as caught:
+        with pytest.raises(JudgeError, match="no answer follows the reasoning") as caught:
             _score(create_judge(name, options, Catalog()), Example("1", {}, "A"), reply)
         assert caught.value.kind is FailureKind.UNPARSABLE
         assert caught.value.blame is Blame.CANDIDATE

@@ -86,8 +86,8 @@ def test_the_last_object_with_the_mark_is_the_verdict(text: str) -> None:
         (marked(None), "None is not a number"),
         (marked(math.nan), "nan is not on the scale"),
         (marked({"score": 8}), "is not a number"),
-        (f"<think>Perhaps {marked(8)}", "cut off while it was thinking"),
-        ("<think>8</think> ", "reply is empty"),
+        (f"<think>Perhaps {marked(8)}", "gives no verdict after its reasoning"),
+        ("<think>8</think> ", "gives no verdict after its reasoning"),
         ("x" * 200_001, "longer than 200,000 characters"),
     ],
 )

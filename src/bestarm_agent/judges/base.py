@@ -231,7 +231,7 @@ def refuse_declined(reply: Reply) -> None:
     # A cut reply that is empty is no wrong answer. With the reasoning taken off, nothing but the
     # advice on `max_tokens` would tell the two apart.
     if reply.reasoning and reply.finish is Finish.LENGTH and not reply.said.strip():
-        message = "the reply was cut off while the model thought; raise `max_tokens`"
+        message = "no answer follows the reasoning; where it was cut off, raise `max_tokens`"
         raise candidate_failed(message, FailureKind.UNPARSABLE)
 
 

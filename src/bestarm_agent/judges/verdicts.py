@@ -198,8 +198,7 @@ def answer_text(reply: Reply) -> str:
         raise UnreadableError("the judge refused to answer")
     text = reply.text.strip("\ufeff \t\r\n")
     if not text:
-        is_cut = reply.reasoning and reply.finish is Finish.LENGTH
-        why = "was cut off while it was thinking" if is_cut else "is empty"
+        why = "gives no verdict after its reasoning" if reply.reasoning else "is empty"
         raise UnreadableError(f"the judge's reply {why}")
     if len(text) > _MAX_CHARS:
         raise UnreadableError(f"the judge's reply is longer than {_MAX_CHARS:,} characters")

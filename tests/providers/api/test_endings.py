@@ -280,6 +280,26 @@ def test_a_failed_body_costs_what_its_usage_says(api: FakeApi, form: str) -> Non
     assert spends[1:] == [Spend(calls=1), Spend(calls=1)]
 
 
+def test_an_error_beside_counts_of_nothing_is_the_servers_own_and_costs_nothing(
+    api: FakeApi,
+) -> None:
+    """As MiniMax answers a wrong key; with counts, what was generated is charged."""
+
+    def failed(code: int, n: int) -> Callable[[Body], object]:
+        told = {"status_code": code, "status_msg": "output new_sensitive"}
+        usage = {"prompt_tokens": n, "completion_tokens": n, "total_tokens": 2 * n}
+        return lambda body: {**body, "choices": None, "usage": usage, "base_resp": told}
+
+    key, output = read(api, "chat", failed(2049, 0), failed(1027, 5))
+    bound = Spend(calls=1, tokens=5000, usd_nanos=7)
+    for one, kind, tokens in (
+        (key, FailureKind.AUTHENTICATION, 0),
+        (output, FailureKind.CONTENT_FILTERED, 10),
+    ):
+        assert isinstance(one, ProviderError)
+        assert (one.kind, failed_spend(one, bound).tokens) == (kind, tokens)
+
+
 def test_a_word_of_the_servers_own_is_told_and_can_be_declared(api: FakeApi) -> None:
     change = ended("chat", "fin: all said")
     (unknown,) = read(api, "chat", change)
@@ -307,6 +327,8 @@ def test_thoughts_without_a_word_after_them_are_cut_off(api: FakeApi) -> None:
     for one in found:
         assert isinstance(one, Reply)
         assert (one.text, one.reasoning, one.finish) == ("", "Hmm.", Finish.LENGTH)
+        assert "ended with its reasoning, and gave no answer" in one.notices
+        assert not any("default_max_tokens" in notice for notice in one.notices)
 
 
 # The random test: no mutation of a good body becomes a wrong answer without a word.

@@ -243,7 +243,7 @@ def test_the_words_of_an_error_are_found_wherever_they_are(body: object) -> None
     [
         *({"error": "too hot"}, {"object": "error", "message": "too hot", "code": None}),
         *({"error": [{"message": "too hot"}]}, {"message": "too hot", "success": False}),
-        {"choices": None, "base_resp": {"status_code": 1004, "status_msg": "too hot"}},
+        {"choices": None, "base_resp": {"status_code": 1000, "status_msg": "too hot"}},
     ],
 )
 def test_an_error_in_a_good_response_may_have_any_shape(body: dict[str, Json]) -> None:
@@ -252,6 +252,34 @@ def test_an_error_in_a_good_response_may_have_any_shape(body: dict[str, Json]) -
     assert (found.kind, found.transient) == (K.SERVER, True)
     assert "too hot" in str(found)
     assert failed_spend(found, Spend(calls=1, tokens=500)) == Spend(calls=1)
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "kind"),
+    [
+        (1002, "rate limit", K.RATE_LIMITED),
+        (1039, "token limit", K.RATE_LIMITED),
+        (1004, "login fail", K.AUTHENTICATION),
+        (2049, "invalid api key", K.AUTHENTICATION),
+        (1008, "insufficient balance", K.QUOTA_EXHAUSTED),
+        (2056, "usage limit exceeded", K.QUOTA_EXHAUSTED),
+        (1026, "input new_sensitive", K.CONTENT_FILTERED),
+        (1027, "output new_sensitive", K.CONTENT_FILTERED),
+        (2013, "invalid params", K.BAD_REQUEST),
+        (1033, "system error", K.SERVER),
+    ],
+)
+def test_codes_of_minimax_are_errors_also_beside_an_answer(
+    code: int, words: str, kind: FailureKind
+) -> None:
+    said: dict[str, Json] = {"choices": [{"message": {"content": "Half an"}}]}
+    for body in ({"choices": None}, said):
+        told: Json = {"status_code": code, "status_msg": words}
+        found = body_failure({**body, "base_resp": told}, "minimax/m", ENDPOINT)
+        assert found is not None
+        assert found.kind is kind
+    fine: Json = {"status_code": 0, "status_msg": ""}
+    assert body_failure({**said, "base_resp": fine}, "minimax/m", ENDPOINT) is None
 
 
 GOOGLE_QUOTA: Json = [

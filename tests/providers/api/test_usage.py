@@ -259,6 +259,20 @@ def test_a_bill_in_the_reply_is_charged_in_place_of_the_price(
     assert not unpriced.notices
 
 
+@pytest.mark.parametrize("in_message", [True, False])
+def test_a_bill_of_a_gateway_stands_beside_the_usage(*, in_message: bool) -> None:
+    """As Vercel's: dollars as a text, in the message of a chat, or beside it."""
+
+    def reshape(_call: Call, body: dict[str, Any]) -> dict[str, Any]:
+        place = body["choices"][0]["message"] if in_message else body
+        place["provider_metadata"] = {"gateway": {"cost": "0.0006615", "marketCost": "1"}}
+        return body
+
+    with in_thread(FakeApi(answer=lambda _: "x", reshape=reshape)) as billing:
+        (billed,) = replies(provider_of("openai", billing), asked("a"))
+    assert billed.usd_nanos == 661_500
+
+
 @pytest.mark.parametrize("form", ["chat", "responses"])
 @pytest.mark.parametrize("where", ["body", "header"])
 def test_bills_above_all_prices_stay_within_a_hard_cap(

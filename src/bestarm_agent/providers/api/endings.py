@@ -64,7 +64,7 @@ class Ending:
     """The end of a response."""
 
     finish: Finish | None  # None: it is no answer
-    problem: str = ""  # why it is none, for people
+    problem: str = ""  # why it is none, or what it lacks, for people
     unknown: str = ""  # the reason to stop that is in no table, or ""
     error: Json = None  # the server's own error
 
@@ -99,8 +99,7 @@ def ending(
     if isinstance(native, str) and letters(native) in _FAILED:
         return Ending(None, f"it ended with {native[:_SHOWN]!r}")
     if reason is None or (isinstance(reason, str) and reason.lower() in _NO_REASON):
-        says = text or calls
-        return Ending(Finish.STOP) if says else Ending(None, "it says nothing, and not why")
+        return Ending(Finish.STOP) if text or calls else Ending(None, "it says nothing, nor why")
     word = letters(reason) if isinstance(reason, str) else ""
     declared = {letters(reason_declared): finish for reason_declared, finish in words.items()}
     filtered = Finish.CONTENT_FILTER if any(name in word for name in _FILTERS) else None
@@ -114,7 +113,7 @@ def ending(
     # one without text that ended with a call, which the server could not read.
     is_call = "tool" in word or "function" in word
     if finish is Finish.STOP and (text is None or (is_call and not text)) and not calls:
-        if thinks:  # it ended while the model thought
-            return Ending(Finish.LENGTH)
+        if thinks:
+            return Ending(Finish.LENGTH, "it ended with its reasoning, and gave no answer")
         return Ending(None, f"it says nothing, and ended with {excerpt!r}")
     return Ending(finish)

@@ -46,6 +46,10 @@ _BY_STATUS: Mapping[int, FailureKind] = {
     }.items()
     for status in statuses
 }
+# MiniMax's own codes, which come with HTTP 200; others are of the server, and pass.
+_OF_MINIMAX = dict.fromkeys(("1002", "1039", "1041", "2045"), 429)  # limits that pass
+_OF_MINIMAX |= dict.fromkeys(("1026", "1027", "1042", "2013"), 400)  # what was asked, or answered
+_OF_MINIMAX |= {"1004": 401, "2049": 401, "1008": 402, "2056": 402}  # key; credit, of five hours
 # What errors say, in a code at any status or in a text at these (500 also stands for "no status"):
 # "context_length_exceeded", "This model's maximum context length is 8192 tokens", "`inputs` tokens
 # + `max_new_tokens` must be <= 8193", "insufficient_quota", "Your credit balance is too low",
@@ -65,7 +69,7 @@ _BY_TEXT: tuple[tuple[frozenset[int], re.Pattern[str], FailureKind], ...] = tupl
             *(FailureKind.CONTENT_FILTERED, (400, 403, 500)),
             r"content.(management|filter(ing)?|moderation|safety|policy)|(input|was) flagged"
             r"|(requires|by) moderation|safety (system|filter)|inappropriate content|exists risk"
-            r"|敏感",
+            r"|敏感|(in|out)put (new_)?sensitive",
         ),
         (
             *(FailureKind.QUOTA_EXHAUSTED, (400, 403, 429, 500)),
@@ -209,14 +213,15 @@ def body_failure(body: Mapping[str, Json], name: str, endpoint: Endpoint) -> Pro
     Some servers write it as a text, a list, or an object of its own; some add "success" or
     "error: null" to every answer.
     """
-    is_error = body.get("error") or "error" in (body.get("object"), body.get("type"))
+    outer = as_object(body.get("error")) or next(iter(objects_in(body.get("error"))), body)
+    own = as_object(outer.get("base_resp")).get("status_code")  # 0 of an answer
+    is_error = body.get("error") or own or "error" in (body.get("object"), body.get("type"))
     # An explicit error counts even beside an answer. Without one, a body that holds no answer and
     # says something is an error in a form of its own, such as {"detail": "..."} or {"msg": "..."}.
     is_answer = any(isinstance(body.get(n), list) and (body[n] or n != "choices") for n in _ANSWERS)
     if not is_error and (is_answer or not _words(body)):
         return None
-    outer = as_object(body.get("error")) or next(iter(objects_in(body.get("error"))), body)
-    codes = (outer.get("code"), outer.get("status"), outer.get("status_code"))
+    codes = (*map(outer.get, ("code", "status", "status_code")), _OF_MINIMAX.get(str(own)))
     numbers = (int(str(code)) for code in codes if str(code).isdecimal())
     status = next((code for code in numbers if code in _STATUSES), _SERVER_ERRORS)
     return status_failure(status, body, {}, name, endpoint)

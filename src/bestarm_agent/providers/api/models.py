@@ -277,9 +277,8 @@ class ApiModels(Provider[ApiOptions]):
             return billed
         if known.price is None:
             return None
-        if (
-            usage != answer.counts.usage
-        ):  # the kinds of tokens are unknown: charge the most expensive
+        # the kinds of tokens are unknown: charge the most expensive
+        if usage != answer.counts.usage:
             return self._max_cost(known, request, usage)
         return known.price.cost(usage, tier=answer.tier)
 

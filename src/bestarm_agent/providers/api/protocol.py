@@ -260,19 +260,26 @@ def openai_usage(usage: Mapping[str, Json], prefix: tuple[str, str]) -> Counts:
     )
 
 
-def body_cost(usage: Mapping[str, Json]) -> int | None:
+def body_cost(body: Mapping[str, Json]) -> int | None:
     """Return the nano-dollars that a server says it bills for a call, or None.
 
-    They come as dollars, in a number or a text (OpenRouter, Vercel; DeepInfra estimates them), as
-    an object with their total (Perplexity), or as xAI's ticks, 10^10 a dollar. What the vendor
-    bills the user's own key there (``is_byok``) comes on top. A bill of nothing is none: servers
-    write 0, too, where they know no price.
+    They come with the usage as dollars, in a number or a text (OpenRouter; DeepInfra estimates
+    them), as an object with their total (Perplexity), or as xAI's ticks, 10^10 a dollar; or beside
+    it, or in the message, as dollars (Vercel). What the vendor bills the user's own key there
+    (``is_byok``) comes on top. A bill of nothing is none: servers write 0, too, where they know no
+    price.
 
     Example:
-        >>> body_cost({"cost": 0.0003}), body_cost({"cost": {"total_cost": 0.006}})
-        (300000, 6000000)
+        >>> body_cost({"usage": {"cost": 0.0003}})
+        300000
+        >>> body_cost({"usage": {}, "provider_metadata": {"gateway": {"cost": "0.006"}}})
+        6000000
     """
-    stated, ticks = usage.get("cost", usage.get("estimated_cost")), usage.get("cost_in_usd_ticks")
+    usage, choice = as_object(body.get("usage")), next(iter(objects_in(body.get("choices"))), {})
+    beside = {**body, **as_object(choice.get("message"))}.get("provider_metadata")
+    told = as_object(as_object(beside).get("gateway")).get("cost")
+    stated = usage.get("cost") or told or usage.get("estimated_cost")
+    ticks = usage.get("cost_in_usd_ticks")
     dollars = as_object(stated).get("total_cost", stated)
     total = bill(dollars if as_count(ticks) is None else float(str(ticks)) / 1e10)
     of_vendor = as_object(usage.get("cost_details")).get("upstream_inference_cost")
@@ -355,9 +362,9 @@ def notices(
             "wrote a call of a tool as text, which is no call; start its server with a parser of "
             "tool calls (vLLM: --enable-auto-tool-choice --tool-call-parser)"
         )
-    if answer.end.finish is Finish.LENGTH and not any(
-        name in request.params for name in MAX_TOKENS
-    ):
+    if answer.end.finish is Finish.LENGTH and answer.end.problem:
+        yield answer.end.problem.removeprefix("it ")
+    elif answer.end.finish is Finish.LENGTH and request.params.keys().isdisjoint(MAX_TOKENS):
         yield "was cut off at default_max_tokens; raise it, or set max_tokens"
 
 

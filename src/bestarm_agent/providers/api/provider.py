@@ -32,6 +32,7 @@ from bestarm_agent.providers.api.protocol import (
     ApiAnswer,
     MalformedError,
     PromptCounts,
+    as_count,
     as_object,
     as_text,
     body_cost,
@@ -159,8 +160,7 @@ class ApiProvider(ApiModels):
                 server,
                 lambda: send("POST", url, _written(body).encode(), wire.headers),
                 lambda body: replace(
-                    wire.decode(body, known.facts.finish or {}),
-                    billed=body_cost(as_object(body.get("usage"))),
+                    wire.decode(body, known.facts.finish or {}), billed=body_cost(body)
                 ),
                 refused,
             )
@@ -290,9 +290,11 @@ class ApiProvider(ApiModels):
                     body = read_body(response.content)
                     failed = body_failure(body, name, server.endpoint)
                     # An error that comes with token counts was generated, and is billed: it is
-                    # decoded as an answer, and ``_no_answer`` charges what the counts say.
-                    if failed is None or as_object(body.get("usage")):  # what failed was counted
-                        return read(body), headers, seconds
+                    # decoded as an answer, and ``_no_answer`` charges what the counts say. Counts
+                    # of nothing come with errors of the server that was asked (MiniMax).
+                    if failed is None or any(map(as_count, as_object(body.get("usage")).values())):
+                        told = {**body, "error": body.get("error") or (failed and body)}
+                        return read(told), headers, seconds
                 else:
                     body = error_body(response.content)
                     failed = status_failure(response.status, body, headers, name, server.endpoint)
