@@ -254,3 +254,12 @@ def test_real_matrices(location: str) -> None:
     assert matrix.scores.shape == shape
     assert matrix.means.max() == pytest.approx(best, abs=5e-5)
     assert hardness(matrix.means) == pytest.approx(h1, abs=0.5)
+
+
+def test_a_table_may_hold_a_score_that_rounding_took_beyond_its_range(tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    path.write_text("candidate,x,y\na,1.0000000000000002,-1e-17\nb,0.5,1\n")
+    assert load_matrix(str(path)).scores.tolist() == [[1.0, 0.0], [0.5, 1.0]]
+    path.write_text("candidate,x,y\na,1.00001,0\nb,0.5,1\n")
+    with pytest.raises(ConfigError, match=r"got 1\.00001 of candidate 'a'"):
+        load_matrix(str(path))

@@ -26,7 +26,7 @@ from bestarm_agent.config.files import shown_path
 from bestarm_agent.config.input_specs import DatasetSpec
 from bestarm_agent.domain.redaction import masked, redacted
 from bestarm_agent.domain.spend import Budget, Spend, Usage, nanos, usd
-from bestarm_agent.domain.values import Json, Reply, Request, canonical, digest
+from bestarm_agent.domain.values import Json, Reply, Request, canonical, clip_rounding, digest
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.options import STORE_FILE, Options
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError, nearest
@@ -156,7 +156,8 @@ class HarborRace:
         study: dict[str, Json] = {
             "name": "harbor",
             "candidates": [
-                _in_study(f"{_NAME}/{model}", agent, entry.label)
+                {"model": f"{_NAME}/{model}", "prompt": "task"}
+                | {"params": {"agent": agent}, "label": entry.label}
                 for (model, agent), entry in candidates.items()
             ],
             "prompts": [{"task": "{{ instruction }}"}],
@@ -391,7 +392,7 @@ class _Trials(Provider[ProviderOptions]):
             raise failure(agents if errors else FailureKind.INTERNAL, "the verifier gave none")
         only = next(iter(rewards)) if len(rewards) == 1 else "reward"
         score = rewards.get(self.metric or only)
-        if score is None or not 0 <= score <= 1:
+        if score is None or not 0 <= (score := clip_rounding(score)) <= 1:
             way_out = "name a reward in [0, 1]: HarborRace(metric=...)"
             raise failure(FailureKind.BAD_REQUEST, way_out)
         return float(score)
@@ -435,11 +436,6 @@ def _named(agent: AgentConfig, label: str | None) -> tuple[str, str]:
     short = label or " ".join([who.rpartition(":")[2], *settings])
     full = short if who == short and not rest else f"{short}+{digest([who, rest], length=6)}"
     return full, " ".join([short, *(agent.model_name or "").split("/")[-1:]]).strip()
-
-
-def _in_study(model: str, agent: str, label: str) -> Json:
-    """Return an agent with its model as the candidate of a study."""
-    return {"model": model, "prompt": "task", "params": {"agent": agent}, "label": label}
 
 
 def _settings(environment: EnvironmentLike, trial: Mapping[str, Any]) -> TrialConfig:

@@ -412,14 +412,8 @@ class NumericJudge(RuleJudge[NumericOptions, ReadNumber]):
         return self._near(answer.unscaled or answer.value, target.unscaled or target.value)
 
     def _near(self, answer: Number, target: Number) -> bool:
-        if answer == target:
-            return True
-        if (
-            isinstance(answer, Decimal)
-            and isinstance(target, Decimal)
-            and not (self._absolute or self._relative)
-        ):
-            return False
+        if answer == target or not (self._absolute or self._relative):
+            return answer == target  # exact, also of a decimal and a fraction
         # Decimal's own subtraction rounds to 28 digits, Fraction does not. It is only made where a
         # tolerance asks for it: for 1E+1000 it has a thousand digits.
         share = Fraction(target)

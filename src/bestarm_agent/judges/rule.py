@@ -67,13 +67,10 @@ _STEPS: dict[Step, Callable[[str], str]] = {
 }
 
 
-def _in_order(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    # One order for every set of steps, so that two ways to write a set have one digest. Typographic
-    # forms become plain first, since the later steps look for plain ones only.
-    return tuple(step for step in _STEPS if step in steps)
-
-
-Normalisation: TypeAlias = Annotated[tuple[Step, ...], AfterValidator(_in_order)]
+# One order for every set of steps, so that two ways to write a set have one digest. Typographic
+# forms become plain first, since the later steps look for plain ones only.
+_IN_ORDER = AfterValidator(lambda steps: tuple(step for step in _STEPS if step in steps))
+Normalisation: TypeAlias = Annotated[tuple[Step, ...], _IN_ORDER]
 """Steps of normalisation, always applied in this order.
 
 ``unicode``: compatibility forms (NFKC), typographic quotes and dashes, invisible characters.

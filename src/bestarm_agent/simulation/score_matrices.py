@@ -14,6 +14,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
+from bestarm_agent.domain.values import clip_rounding
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.simulation.score_tables import Cell, read_table
 from bestarm_agent.stats.arrays import FloatArray, SingleArray
@@ -93,7 +94,7 @@ def matrix_from_cells(cells: Iterable[Cell], source: str) -> ScoreMatrix:
     for cell in cells:  # plain arrays: a table may have ten million cells
         at_row.append(rows.setdefault(cell.candidate, len(rows)))
         at_column.append(columns.setdefault(cell.example, len(columns)))
-        values.append(nan if cell.score is None else cell.score)
+        values.append(nan if cell.score is None else clip_rounding(cell.score))
     i, j = np.asarray(at_row), np.asarray(at_column)
     # ``flat`` numbers the cells of the matrix row by row, so that ``bincount`` sums all results of
     # a cell without a loop over the cells.
