@@ -375,3 +375,27 @@ def test_asking_and_telling_stops_as_a_run_does(asked: dict[str, Any]) -> None:
         selector.tell([Tell(ask.seq, State.DONE, float(RIGHT[ask.pair])) for ask in asks])
     assert selector.answer.best().best == 0
     assert n == RIGHT.size if asked else n < 0.3 * RIGHT.size
+
+
+@pytest.mark.parametrize("source", [None, 3, ["a.yaml"], b"a.yaml", object])
+def test_what_is_no_study_is_named(source: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ConfigError, match="a study is the path of its file, or a mapping, not "):
+        select(source, show=False)
+
+
+@pytest.mark.parametrize("overrides", [3, "a", [1]])
+def test_overrides_that_are_no_mapping_are_named(overrides: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ConfigError, match="`overrides` must be values by dotted key, got "):
+        select({"name": "x"}, overrides=overrides, show=False)
+    with pytest.raises(ConfigError, match="override 1: unknown key `1`"):
+        select({"name": "x"}, overrides={1: 2}, show=False)  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("named", "value"),
+    [("in_flight", None), ("in_flight", "3")]
+    + [("usd_per_call", value) for value in (-1, float("nan"), float("inf"))],
+)
+def test_settings_that_no_call_can_have_are_refused_by_name(named: str, value: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ConfigError, match=f"`{named}` must be .*, got {value!r}"):
+        find_best(lambda _c, _e: 1.0, ["a", "b"], [1], show=False, **{named: value})

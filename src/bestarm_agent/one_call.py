@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from math import nan
+from math import inf, nan
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, TypeVar
@@ -110,6 +110,10 @@ def find_best(
         raise ConfigError(f"`evaluate` must be a function, got {evaluate!r:.60}")
     if callable(scorer):
         raise ConfigError("`scorer` names one; a function's score is what `evaluate` returns")
+    if not isinstance(in_flight, int):
+        raise ConfigError(f"`in_flight` must be a whole number of calls, got {in_flight!r:.60}")
+    if not 0 <= float(usd_per_call or 0) < inf:
+        raise ConfigError(f"`usd_per_call` must be dollars, 0 or more, got {usd_per_call!r:.60}")
     named, rows = _named(candidates), _rows(examples, "examples")
     if not named:
         raise ConfigError("there are no candidates; give at least two")

@@ -270,9 +270,8 @@ class OptionsError(ConfigError):
         if any(rule.line for rule in self.problems):
             return self
         by_position: dict[tuple[str, KeyPath], str] = {}
-        for (
-            problem
-        ) in self.problems:  # once per position, also if the option counts for several models
+        # once per position, also if the option counts for several models
+        for problem in self.problems:
             by_position.setdefault((describe(*problem.path), problem.path[-1:]), problem.text)
         texts = [f"{position}: {text}" for (position, _), text in by_position.items()]
         if len(texts) > 1:

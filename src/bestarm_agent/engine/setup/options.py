@@ -12,6 +12,7 @@ from bestarm_agent.config.functions import source_name
 from bestarm_agent.config.load import LoadedStudy, load_study, study_from
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.limits.clock import Clock
+from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.selectors.rule import Rule
@@ -52,7 +53,9 @@ class Options:
 
         Objects take the place of its names; ``overrides`` replace values by dotted key.
         """
-        changes = dict(overrides or {})
+        if not isinstance(overrides or {}, Mapping):
+            raise ConfigError(f"`overrides` must be values by dotted key, got {overrides!r:.60}")
+        changes = {str(key): value for key, value in (overrides or {}).items()}
         if self.selector is not None:
             changes["selector.name"] = source_name(self.selector)
         if self.judge is not None:
@@ -95,4 +98,6 @@ def changed_study(
         return study_from(source.source, source.base_dir, changes)
     if isinstance(source, Mapping):
         return study_from(source, overrides=changes)
+    if not isinstance(source, str | Path):
+        raise ConfigError(f"a study is the path of its file, or a mapping, not {source!r:.60}")
     return load_study(Path(source), changes)
