@@ -559,19 +559,15 @@ def _read_by_plugin(read: Reader, path: Path, format: str) -> Iterator[FileRow]:
 def _format_of(path: Path, format: str) -> str:
     if format != "auto":
         return format
-    name = path.name.lower().removesuffix(".gz")
+    shown, name = shown_path(path), path.name.lower().removesuffix(".gz")
     format_name = _SUFFIXES.get(Path(name).suffix)
     if format_name == "parquet" and name != path.name.lower():
-        raise ConfigError(f"{shown_path(path)}: parquet is compressed in itself; unpack the file")
+        raise ConfigError(f"{shown}: parquet is compressed in itself; unpack the file")
     if format_name is None:
         known = ", ".join(_SUFFIXES)
         if path.suffix.lower() in _SHEETS:
-            raise ConfigError(
-                f"{shown_path(path)} is a spreadsheet; export it as CSV, and name that"
-            )
-        raise ConfigError(
-            f"{shown_path(path)}: the suffix {path.suffix!r} is none of {known}; set the format"
-        )
+            raise ConfigError(f"{shown} is a spreadsheet; export it as CSV, and name that")
+        raise ConfigError(f"{shown}: the suffix {path.suffix!r} is none of {known}; set the format")
     return format_name
 
 

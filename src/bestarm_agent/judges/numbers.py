@@ -319,12 +319,9 @@ def _plain(line: str) -> str:
     # become "^3" before the exponents of units are dropped, and "m^2" must be gone before numbers
     # are looked for, or its 2 would be the last number of the line.
     line = _STRUCK.sub(" ", _SOURCE.sub("", line).translate(_TO_ASCII)).replace("{,}", ",")
-    if "\\" in line:
-        for written, plain in _LATEX_SPACES.items():
-            line = line.replace(written, plain)
-        line = _LATEX_FRACTION.sub(_plain_fraction, line)
-    if "<su" in line:
-        line = line.replace("<sup>", "^").replace("<sub>", "_")
+    for written, plain in _LATEX_SPACES.items():
+        line = line.replace(written, plain)
+    line = _LATEX_FRACTION.sub(_plain_fraction, line).replace("<sup>", "^").replace("<sub>", "_")
     if not line.isascii():
         line = "".join(str(unicodedata.decimal(character, character)) for character in line)
         line = _VULGAR.sub(_plain_fraction, line)
