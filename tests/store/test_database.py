@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.errors import ConfigError, RunNotFoundError, StoreError, StoreVersionError
-from bestarm_agent.store.database import SCHEMA, TABLES
+from bestarm_agent.store.database import SCHEMA, TABLES, Database
 from bestarm_agent.store.store import Store
 from tests.support.store_runs import asked, begin, reply, small_run
 
@@ -252,3 +252,17 @@ def test_a_copy_without_its_write_ahead_log_is_explained(tmp_path: Path) -> None
 
 def test_a_copy_with_its_write_ahead_log_is_read(tmp_path: Path) -> None:
     check(copied_while_in_use(tmp_path, "-wal"), create=False)
+
+
+def test_a_connection_that_is_in_use_when_the_store_closes_is_closed_when_it_is_given_back(
+    tmp_path: Path,
+) -> None:
+    opened = Database.of(tmp_path / "runs.sqlite", create=True)
+    connection = opened.engine.connect()
+    driver = connection.connection.driver_connection
+    opened.close()
+    assert connection.exec_driver_sql("SELECT 1").scalar() == 1
+    connection.close()
+    assert isinstance(driver, sqlite3.Connection)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        driver.execute("SELECT 1")

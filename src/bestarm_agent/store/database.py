@@ -275,7 +275,7 @@ class Database:
                 if self.in_memory or not _will_pass(error) or time.monotonic() > ends:
                     raise StoreError(_explanation(error, self.where)) from error
             time.sleep(_PAUSE_SECONDS)
-            self.engine.dispose()  # a restart ended all connections
+            self._disconnect()  # a restart ended all connections
 
     def commit(self, batches: Sequence[Batch]) -> None:
         """Write batches in one transaction, and look up what they want.
@@ -390,7 +390,13 @@ class Database:
             with suppress(*self._errors), self.engine.connect() as own, own.begin():
                 _execute(own, _FREE, {"owner": self.owner})
         if not self.in_memory:  # else it stays readable
-            self.engine.dispose()
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        """Close all connections; one that a thread works with is closed when it is given back."""
+        pool = self.engine.pool
+        self.engine.dispose()
+        sa.event.listen(pool, "checkin", lambda _, record: record.close())
 
     def _has_tables(self, connection: sa.Connection) -> bool:
         """Return whether the tables are there; raise StoreError for others, or another layout."""

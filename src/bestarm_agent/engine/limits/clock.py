@@ -22,10 +22,7 @@ class Clock:
 
     async def sleep(self, seconds: float, unless: asyncio.Event | None = None) -> None:
         """Let ``seconds`` >= 0 pass, which may be infinite, or less if ``unless`` is set before."""
-        if unless is None:
-            await asyncio.sleep(seconds)
-            return
         with suppress(TimeoutError):
             # no timer can be set for ever
             async with asyncio.timeout(None if seconds == math.inf else seconds):
-                await unless.wait()
+                await (unless or asyncio.Event()).wait()

@@ -406,7 +406,7 @@ class Standing:
 
     @property
     def said(self) -> tuple[str, ...]:
-        """What the run decided and, once people have labelled answers, what they did: sentences."""
+        """The sentences of the decision and, once people have labelled answers, of theirs."""
         by_people = self.decision_by_people
         return (*self.decision.said, *(by_people.said if by_people else ()))
 
