@@ -141,7 +141,7 @@ def test_too_many_failures(tmp_path: Path, gate: Command) -> None:
     assert done.code == 4, done.out + done.err
     assert "Next: mend what fails, then go on, or begin again" in done.out
     assert "undecided" in done.out
-    assert done.out.count("Cannot be called: c1: ") == 1
+    assert done.out.count("Cannot be called: c0, c1: recorded failure\n") == 1
 
 
 def test_a_gate_that_failed_names_a_store_that_is_not_found_by_itself(

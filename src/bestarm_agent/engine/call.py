@@ -215,7 +215,7 @@ class Model:
     @property
     def limits(self) -> ModelLimits:
         """The limits of the calls to it."""
-        if self._limits is None:  # kept: each turn looks at those of all models
+        if self._limits is None:  # kept: each attempt asks for them several times
             self._limits = self.client.limits(self.name)
         return self._limits
 

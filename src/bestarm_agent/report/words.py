@@ -303,11 +303,15 @@ def hidden_line(rows: Sequence[Row]) -> str:
     return f"... and {len(rows):,} more: {states}" if rows else ""
 
 
-def problem_lines(standing: Standing) -> list[str]:
-    """Say why candidates can no longer be asked, one line per reason that the decision left out."""
+def problem_lines(standing: Standing, told: str | None = None) -> list[str]:
+    """Say why candidates can no longer be asked, one line per reason.
+
+    Reasons that stand in ``told``, by default the decision, are left out.
+    """
+    told = standing.decision.text if told is None else told
     groups: dict[tuple[str, str], list[str]] = {}
     for row in standing.rows:
-        if row.problem is not None and safe(row.problem) not in standing.decision.text:
+        if row.problem is not None and safe(row.problem) not in told:
             why = "Breaks a limit" if row.is_barred else "Cannot be called"
             groups.setdefault((why, row.problem), []).append(row.candidate.label)
     return [
@@ -388,9 +392,8 @@ def number_lines(standing: Standing) -> list[tuple[str, str]]:
 
 def run_lines(standing: Standing) -> list[str]:
     """Return who cannot be called, what a run has spent and how it ended, a line each."""
-    broken = [row for row in standing.rows if row.is_broken]
     return [
-        *(f"Cannot be called: {row.candidate.label}: {row.problem}" for row in broken),
+        *problem_lines(standing, told=""),  # a mode shows its own lines in place of the decision
         *(f"Cap passed: {text}" for text in passed_caps(standing)),
         f"Spent: {budget_line(standing)}, {time_used(standing)}",
         f"Run: {standing.run_id}, {ending(standing.end)}",
