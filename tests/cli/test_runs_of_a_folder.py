@@ -60,6 +60,17 @@ def test_the_newest_run_of_all_studies_of_the_folder_counts(tmp_path: Path, caps
     assert shown(invoke(capsys, "show", "--json", folder=tmp_path)) == judged
 
 
+def test_a_study_that_was_refused_is_not_the_newest_run(tmp_path: Path, capsys: Capsys) -> None:
+    first = begin(tmp_path, capsys)
+    study = json.loads((tmp_path / "study.yaml").read_text())
+    alone = {**study, "models": study["models"][:1], "selector": "auto"}
+    (tmp_path / "alone.yaml").write_text(json.dumps(alone))
+    refused = invoke(capsys, "select", "alone.yaml", "-q", folder=tmp_path)
+    assert (refused.code, "only one candidate" in refused.err) == (2, True)
+    for run in ((), ("latest",)):  # by the names of this folder's studies, and by the store
+        assert shown(invoke(capsys, "show", *run, "--json", folder=tmp_path)) == first
+
+
 def test_the_study_names_one_of_several_stores(tmp_path: Path, capsys: Capsys) -> None:
     mine = begin(tmp_path, capsys, output_dir="mine")
     begin(tmp_path / "sub", capsys)

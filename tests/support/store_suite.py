@@ -205,6 +205,20 @@ class StoreSuite(ReplySuite):
                 with pytest.raises(RunNotFoundError, match=r"no run 'c'; there is.*latest"):
                     await read("c")
 
+    async def test_a_run_that_asked_for_nothing_is_the_latest_only_alone(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            refused = await begin(store, "study")
+            assert (await store.find("latest")).id == refused.run_id
+            log = await begin(store, "study")
+            log.append(asked(0))
+            await log.flush()
+            other = await begin(store, "other")  # refused, too
+            for ref in ("latest", "study", log.run_id):
+                assert (await store.find(ref)).id == log.run_id
+            assert (await store.find("other")).id == other.run_id
+
     async def test_an_empty_store_says_so(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             assert await store.runs() == []

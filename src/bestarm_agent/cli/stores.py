@@ -46,7 +46,9 @@ def find_run(run: str | None, store: str | None) -> tuple[str | Path, str]:
         click.echo(f"note: {safe_lines(str(error))}; the newest run of the store follows", err=True)
         return where, _LATEST
     runs = asyncio.run(Archive(where).runs())
-    ids = [info.id for info in runs if info.name in names]
+    # runs that asked for something stand behind those that never began, the newest one last
+    began = sorted(runs, key=lambda info: info.n_asked > 0)
+    ids = [info.id for info in began if info.name in names]
     if not ids:
         others = f", and `{_LATEST}` means the newest of {len(runs)} there" if runs else ""
         raise RunNotFoundError(

@@ -37,7 +37,9 @@ _RUN = "run "  # begins the name of the lock of a run's writer
 # Runs are read by clauses added to ``_RUNS``, the likeliest first, so that finding one of thousands
 # reads few. One more than a message names tells whether there are older ones.
 _RUNS = "SELECT id, name, at, n_asked, n_told, stopped, n_events FROM runs "
-_NEWEST = f" ORDER BY ordinal DESC LIMIT {_NAMED + 1}"
+# A run that asked for nothing, as after a refusal of its study, stands behind all that did: so
+# "latest", or a name, means it only where no other fits.
+_NEWEST = f" ORDER BY n_asked > 0 DESC, ordinal DESC LIMIT {_NAMED + 1}"
 # Conditions are tried in turn, and the first that fits any run decides. A run that confirms the
 # winner of another is the latest only where there is no other: "latest" means what people began.
 _BY_NAME = ("WHERE id = :run", "WHERE name = :run")
@@ -109,7 +111,7 @@ class Store(_Closing):
     """Runs, the reply cache that they share, and named states with versions.
 
     A run is referred to by its id, its name (the latest run of that name), a unique prefix of its
-    id, or "latest". Reading works while other processes write. Texts in configurations and
+    id, or "latest"; the latest is one that has asked for answers, if any has. Reading works while other processes write. Texts in configurations and
     sampling parameters under a secret's name are stored as "[redacted]", except for "${VARIABLE}".
 
     Example:
