@@ -110,7 +110,7 @@ def test_a_budget_that_ends_early_is_said(tmp_path: Path, command: Command) -> N
     study(tmp_path, {"budget": {"answers": 40}})
     done = certify(command, *ASKED, "--risk", "0.4")
     assert done.code == 3
-    assert "The run ended before the last verdict was in" in done.out
+    assert "Next: spend as much again, to prove more: `bestarm-agent resume " in done.out
     more = command("resume", "--budget-answers", "2000", "-q", "--json")
     assert more.json["end"] == "verdict"
 

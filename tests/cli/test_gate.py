@@ -117,6 +117,11 @@ def test_undecided_within_the_budget_then_decided_with_more(
     done = gate("--baseline", "c0", "--margin", "0.05", "--budget-answers", "40")
     assert done.code == 3
     assert "the budget pays 20 examples" in done.err
+    [advice] = re.findall(
+        "Next: spend as much again, to prove more: `bestarm-agent (.*)`", done.out
+    )
+    assert advice.startswith("resume ")
+    assert advice.endswith(" --budget-answers 40")
     more = command("resume", "--budget-answers", "400", "-q")
     assert more.code == 0
     assert "PASS:" in more.out

@@ -117,7 +117,41 @@ def test_the_command_to_run_next_runs_from_another_folder(tmp_path: Path, capsys
 def test_a_study_of_another_name_is_named_in_the_command() -> None:
     fault = ScorerFault("it rejects", "try it", "bestarm-agent try", rejects=True)
     standing = changed(standing_with(["a", "b"], [[1.0], [0.0]]), suspect=fault)
-    for path, command in (("study.yaml", "try"), ("my study.yaml", "try 'my study.yaml'")):
-        advice = runnable(standing, "postgresql://me:secret@host/runs", Path(path)).decision.next
+    assert standing.decision.next is not None
+    assert standing.decision.next.command == "bestarm-agent try"  # of a run that has no file
+    for path, command in (("a/study.yaml", "study.yaml"), ("my study.yaml", "'my study.yaml'")):
+        named = changed(standing, study=path)
+        assert named.decision.said[-1].endswith(f"`bestarm-agent try {command}`.")
+        advice = runnable(named, "postgresql://me:secret@host/runs").decision.next
         assert advice is not None
-        assert advice.command == f"bestarm-agent {command}"
+        assert advice.command == f"bestarm-agent try {shlex.quote(path)}"
+
+
+def test_commands_name_the_study_that_a_run_had(tmp_path: Path, capsys: Capsys) -> None:
+    here, name = tmp_path / "here", "judged by us.yaml"
+    written = write_study(here, n_candidates=2, n_examples=40)  # a call costs $0.001
+    (here / "study.yaml").write_text("name: another")  # that a command without a name would take
+    written.rename(here / name)
+    poor = ("--budget-usd", "0.0001", "-q", "--json")
+    done = invoke(capsys, "select", name, *poor, folder=here)
+    said = done.json["decision"]["said"][0]
+    assert said == "No winner yet: the budget does not pay for one answer."
+    run_id = done.json["run_id"]
+    for folder, path in ((here, name), (tmp_path, f"here/{name}")):
+        shown = invoke(capsys, "show", run_id, "--json", folder=folder)
+        assert commanded(shown) == ["plan", path]
+        assert invoke(capsys, *commanded(shown), folder=folder).code == 0
+    report = invoke(capsys, "report", run_id, "--format", "md", folder=here)
+    assert f"`bestarm-agent plan '{name}'`." in (here / report.out.strip()).read_text()
+
+
+def test_going_on_says_that_the_study_was_edited(tmp_path: Path, capsys: Capsys) -> None:
+    begin(tmp_path, capsys)
+    path = tmp_path / "study.yaml"
+    resume = ("resume", "-q", "--json", "--budget-answers", "1")
+    assert "edited" not in invoke(capsys, *resume, folder=tmp_path).err
+    path.write_text(f"{path.read_text()}\n# another model would be better\n")
+    told = invoke(capsys, *resume, folder=tmp_path).err
+    assert "study.yaml was edited since the run began, which goes on as it began" in told
+    path.unlink()
+    assert "edited" not in invoke(capsys, *resume, folder=tmp_path).err

@@ -52,7 +52,7 @@ def test_voids_that_could_change_the_winner_are_said() -> None:
     assert "Answers that are missing could change who leads." in standing.decision.said
     assert missing_line(standing) == (
         "range of the mean, had the missing answers scored 0 or 1: a 60 to 90 % (12 missing), "
-        "b 70 to 70 % (0 missing)"
+        "b 70 to 70 % (none missing)"
     )
     assert "probably" not in standing.decision.text
 

@@ -13,7 +13,8 @@ import pytest
 from bestarm_agent.domain.values import Failure
 from bestarm_agent.engine.results.from_log import FailureLine
 from bestarm_agent.errors import Blame, FailureKind
-from bestarm_agent.report.html_page import SessionLine, render_report
+from bestarm_agent.report.html_page import render_report
+from bestarm_agent.store.run_state import Session
 from bestarm_agent.study import Archive
 from tests.support.standings import standing_with
 from tests.support.studies import run_all, store_of, write_study
@@ -49,7 +50,7 @@ def page() -> str:
         standing,
         config={"name": HOSTILE, "models": ["hf/x"]},
         failures=[FailureLine(HOSTILE, 3, Failure(FailureKind.SERVER, Blame.PROVIDER, HOSTILE))],
-        sessions=[SessionLine("2026-01-01T00:00:00+00:00", "0.1.0", None)],
+        sessions=[Session("2026-01-01T00:00:00+00:00", "0.1.0")],
     )
 
 

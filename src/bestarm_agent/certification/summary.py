@@ -9,10 +9,9 @@ from operator import attrgetter
 from bestarm_agent.certification.certificate import Certificate, Screened, single_goal
 from bestarm_agent.certification.pairs import CertificationPlan, goal_of, method_of
 from bestarm_agent.domain.text import percent, safe
-from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.report.words import proved, run_json, run_lines
+from bestarm_agent.report.words import plain, proved, run_json, run_lines
 from bestarm_agent.stats.non_inferiority import Conclusion
 
 _COLUMNS = ("Candidate", "Good enough", "Labels", "e-value", "Needed", "Mean loss")
@@ -59,8 +58,6 @@ def _lines(
     else:
         lines = [f"Chosen: {_statement(proof, names)}; {claim}: {proved(1.0 - goal.delta)}"]
     lines += [f"Labels used: {proof.n_labels:,}", *run_lines(standing)]
-    if standing.end not in (End.VERDICT, None):
-        lines.append("The run ended before the last verdict was in.")
     lines.append("What each method would have needed:")
     lines += [f"  {name + ':':<13}{_needed(proof, other, names)}" for name, other in others.items()]
     return lines
@@ -68,7 +65,6 @@ def _lines(
 
 def _rows(plan: CertificationPlan, proof: Certificate, names: Sequence[str]) -> tuple[ModeRow, ...]:
     goal = single_goal(goal_of(plan.spec), len(names), plan.spec.correction)
-    needed = f"{1 / goal.delta:.3g}"
     rows = []
     for trial in proof.screened:
         cells = (
@@ -76,7 +72,7 @@ def _rows(plan: CertificationPlan, proof: Certificate, names: Sequence[str]) -> 
             _MARKS[trial.verdict],
             f"{len(trial.examples):,}",
             e_value(trial.log_e_value),
-            needed,
+            f"{1 / goal.delta:.3g}",
             percent(trial.mean_loss) if trial.examples else "-",
         )
         rows.append(ModeRow(cells, trial.verdict))
@@ -153,12 +149,8 @@ def _screened_json(trial: Screened, names: Sequence[str]) -> dict[str, object]:
         "name": names[trial.candidate],
         "verdict": _WORDS[trial.verdict],
         "labels": len(trial.examples),
-        "mean_loss": _finite(trial.mean_loss),
-        "log_e_value": _finite(trial.log_e_value),
-        "log_wealths": [_finite(log) for log in trial.log_wealths],
+        "mean_loss": plain(trial.mean_loss),
+        "log_e_value": plain(trial.log_e_value),
+        "log_wealths": plain(trial.log_wealths),
         "weights": [[round(float(w), 6) for w in row] for row in trial.weights],
     }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

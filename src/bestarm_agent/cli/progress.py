@@ -137,8 +137,8 @@ def screen_of(standing: Standing, max_rows: int) -> RenderableType:
     used = Table.grid(padding=(0, GAP, 0, 0))
     bar = ProgressBar(total=1.0, completed=most_used(standing)[0], width=24)
     used.add_row(bar, Text(used_line(standing)), Text(time_left(standing)))
-    lines: list[RenderableType] = [head, used, Text(budget_line(standing))]
-    lines.append(CandidateTable(standing, max_rows))
+    table, spent = CandidateTable(standing, max_rows), Text(budget_line(standing))
+    lines: list[RenderableType] = [head, used, spent, table]
     if hidden := hidden_line(standing.rows[max_rows:]):
         lines.append(Text(hidden))
     lines.append(Text(f"in flight: {standing.in_flight:,}"))

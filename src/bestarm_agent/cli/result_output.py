@@ -140,10 +140,7 @@ def print_mode_result(
     lines = [*map(safe, result.lines)]
     lines += [] if report is None else [f"Report: {report}"]
     lines += _failure_line(failures)
-    # Of a run that ended by itself, the decision advises on a choice that a mode does not make.
-    if standing is not None and standing.end in ("interrupted", "error", "failures"):
-        lines += [f"Next: {one.text}: `{one.command}`." for one in [standing.decision.next] if one]
-    for line in lines:
+    for line in (*lines, *(standing.said if standing else ())):
         print_line(console, line, indent=_INDENT)
 
 

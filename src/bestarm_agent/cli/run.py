@@ -187,7 +187,7 @@ async def _run_and_report(
         standing = await run_shown(study, extra, progress_on(console, display), drive)
         print_notices(console, (*study.notices[len(known) :], *study.remarks()))
         report = await study.write_report()
-        standing = runnable(standing, study.store, given.study or given.candidates)
+        standing = runnable(standing, study.store)
         failures = study.failures()
         if (result := study.result()) is not None:
             print_mode_result(result, standing, as_json=as_json, report=report, failures=failures)

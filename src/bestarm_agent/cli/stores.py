@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +19,7 @@ from bestarm_agent.domain.text import safe_lines
 from bestarm_agent.engine.results.standing import Decision, Standing
 from bestarm_agent.engine.setup.options import STORE_FILE
 from bestarm_agent.errors import ConfigError, RunNotFoundError
-from bestarm_agent.store.store import StorePlace
+from bestarm_agent.store.store import StorePlace, folder_of
 from bestarm_agent.study import Archive
 
 _LATEST = "latest"
@@ -58,16 +58,16 @@ def find_run(run: str | None, store: str | None) -> tuple[str | Path, str]:
     return where, ids[-1]
 
 
-def runnable(standing: Standing, where: StorePlace, study: Path | None = None) -> Standing:
-    """Return it with commands that run from this folder: they name the study and the store."""
-    place = store_option(where)
-    named = "" if study in (None, Path(STUDY_FILE)) else f" {quote(str(study))}"
+def runnable(standing: Standing, where: StorePlace) -> Standing:
+    """Return it with commands that run from this folder: they say where study and store lie."""
+    place, study = store_option(where), standing.study or ""
+    here = quote(os.path.relpath(folder_of(where) / study))
 
     def reach(decision: Decision | None) -> Decision | None:
         if decision is None or decision.next is None or decision.next.command is None:
             return decision
         old = decision.next.command
-        new = re.sub(r"agent (select|try)\b", lambda verb: verb[0] + named, old) + place
+        new = old.replace(f" {quote(Path(study).name)}", f" {here}", 1) + place
         said = tuple(line.replace(f"`{old}`", f"`{new}`") for line in decision.said)
         return replace(decision, next=replace(decision.next, command=new), said=said)
 

@@ -51,6 +51,8 @@ class Started:
     kept_back: int = 0  # examples of the dataset that the run does not see
     scored_by: str = "rule"  # or "judge NAME", or "people"
     measures: tuple[str, ...] = ()  # names of the scores beside the score, in their order
+    study: str | None = None  # the study's file, relative to the store's folder, if it has one
+    study_digest: str | None = None  # of that file's content, to say where it was edited since
 
 
 @dataclass(frozen=True, slots=True)

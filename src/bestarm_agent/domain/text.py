@@ -89,25 +89,41 @@ def about(pairs: int) -> str:
     return f"{float(f'{pairs:.2g}'):,.0f}"
 
 
-def percent(value: float, *, exact: bool = False) -> str:
+def percent(value: float, *, exact: bool = False, whole: bool = False) -> str:
     """Write a share, in [0, 1], in percent: whole ones, but for shares very near to 0 and 1.
 
-    ``exact`` is for what somebody chose, as a limit or a confidence: to five digits.
+    ``exact`` is for what somebody chose, as a limit or a confidence: to five digits. ``whole`` is
+    for estimates, which are between 1 and 99 where they are neither 0 nor 1.
 
     Example:
         >>> percent(0.871), percent(0.004), percent(0.9996), percent(1.0)
         ('87 %', '0.4 %', '99.96 %', '100 %')
         >>> percent(0.95, exact=True), percent(0.725, exact=True)
         ('95 %', '72.5 %')
+        >>> percent(0.871, whole=True), percent(0.997, whole=True), percent(1.0, whole=True)
+        ('87 %', '99 %', '100 %')
     """
     if exact:
         return f"{100.0 * value:.5g} %"
     hundred = 100.0 * value
+    if whole and hundred not in (0.0, 100.0):
+        return f"{min(max(round(hundred), 1), 99)} %"
     for digits in range(4):
         text = f"{hundred:.{digits}f}"
         if float(text) not in (0.0, 100.0) or hundred in (0.0, 100.0):
             break
     return f"{text} %"
+
+
+def span(lower: float, upper: float) -> str:
+    """Write the ends of an interval of shares; none is rounded to a 0 or 100 that it excludes.
+
+    Example:
+        >>> span(0.656, 0.817), span(0.996, 0.999)
+        ('66 to 82 %', '99 to 100 %')
+    """
+    low, high = round(100.0 * lower), round(100.0 * upper)
+    return f"{low if lower >= 1.0 else min(low, 99)} to {high if upper <= 0.0 else max(high, 1)} %"
 
 
 def signed(value: float) -> str:

@@ -14,6 +14,7 @@ from typing import cast
 from bestarm_agent._version import __version__
 from bestarm_agent.config.candidates import explicit_candidate
 from bestarm_agent.config.datasets import read_examples
+from bestarm_agent.config.functions import files_digest
 from bestarm_agent.config.load import study_from
 from bestarm_agent.domain.concurrent import most_connections
 from bestarm_agent.domain.events import BudgetSet, Event, Started
@@ -207,7 +208,8 @@ async def new_run(
 def _started(
     parts: StudyParts, options: Options, history: History | None, mark: Mapping[str, Json]
 ) -> Started:
-    base = os.path.relpath(parts.study.base_dir, folder_of(options.store_of(parts.study)))
+    folder, path = folder_of(options.store_of(parts.study)), parts.study.path
+    base = os.path.relpath(parts.study.base_dir, folder)
     return Started(
         name=parts.config.name,
         at=options.clock.utc(),
@@ -220,6 +222,8 @@ def _started(
         kept_back=len(parts.kept_back),
         measures=parts.judge.measures,
         scored_by=parts.judge.main.scored_by,
+        study=None if path is None else Path(os.path.relpath(path, folder)).as_posix(),
+        study_digest=files_digest([path], path.parent) if path and path.is_file() else None,
     )
 
 
@@ -291,13 +295,19 @@ def recorded_parts(
     n = len(state.example_ids) // loaded.config.repeats
     began_with = n + started.kept_back
     parts = assemble(loaded, options.catalog(loaded), open_mode, examples=rows[:began_with])
+    path, notices = folder / (started.study or ""), [*parts.notices]
+    if path.is_file() and files_digest([path], path.parent) != started.study_digest:
+        notices.append(
+            f"{path.name} was edited since the run began, which goes on as it began; begin a new "
+            f"run for the edits (equal requests are taken from the reply cache)"
+        )
     if (more := len(rows) - began_with) > 0:
-        notice = (
+        notices.append(
             f"the dataset has grown by {counted(more, 'example')}; the run goes on with the "
             f"{began_with:,} that it began with, since its intervals are about these; begin a new "
             f"run for all (equal requests are taken from the reply cache)"
         )
-        parts = replace(parts, notices=(*parts.notices, notice))
+    parts = replace(parts, notices=tuple(notices))
     originals = parts.examples[: len(parts.examples) // loaded.config.repeats]
     check_unchanged(originals, state.example_digests[:n])
     judge = parts.judge

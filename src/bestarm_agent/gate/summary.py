@@ -10,6 +10,7 @@ import numpy as np
 
 from bestarm_agent.domain.text import about, percent, points, safe, signed, signed_range
 from bestarm_agent.engine.mode import ModeResult, ModeRow
+from bestarm_agent.engine.results.decision import listed
 from bestarm_agent.errors import counted
 from bestarm_agent.gate.pairs import Challenger, worst
 from bestarm_agent.report.markdown import escaped
@@ -17,7 +18,6 @@ from bestarm_agent.stats.new_examples import Lead, examples_to_prove
 from bestarm_agent.stats.non_inferiority import Comparison, Conclusion, Question
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_NAMED = 3  # slices that a sentence names
 _SIGNS = {
     Conclusion.PASSED: "✅",
     Conclusion.FAILED: "❌",
@@ -93,8 +93,7 @@ def statement(label: str, challenger: Challenger) -> str:
     open_ = [name for name, test in by_name if not test.is_decided]
     texts = [text, *failed] if over_all.verdict is Conclusion.FAILED else [*failed, text]
     if open_:
-        rest = f" and {len(open_) - _NAMED} more" if len(open_) > _NAMED else ""
-        texts.append(f"undecided on {', '.join(open_[:_NAMED])}{rest}")
+        texts.append(f"undecided on {listed(open_, len(open_))}")
     elif slices and not failed:
         texts.append(
             f"{word(slices[0].question, slices[0].verdict)} on each of {len(slices)} slices"
@@ -121,11 +120,9 @@ def word(question: Question, verdict: Conclusion) -> str:
     margin = question.margin
     if verdict is Conclusion.UNDECIDED:
         return "undecided"
-    if question.improve:
-        better = f"better by more than {points(margin)}" if margin else "better"
-        return better if verdict is Conclusion.PASSED else f"not {better}"
-    worse = f"worse by more than {points(margin)}" if margin else "worse"
-    return worse if verdict is Conclusion.FAILED else f"not {worse}"
+    what = "better" if question.improve else "worse"
+    what += f" by more than {points(margin)}" if margin else ""
+    return what if question.improve == (verdict is Conclusion.PASSED) else f"not {what}"
 
 
 def _sure(question: Question, n_challengers: int) -> str:
@@ -134,7 +131,7 @@ def _sure(question: Question, n_challengers: int) -> str:
     whose = "all verdicts together are" if several else "the verdict is"
     n = counted(question.n_examples, "example")
     where = f"for new examples like your {n}" if question.on_new else f"on your {n}"
-    other = "" if question.on_new else "; `--for new` asks about new ones like them"
+    other = "" if question.on_new else "; --for new asks about new ones like them"
     sure = percent(1.0 - question.alpha, exact=True)
     return f"{sure} sure that {whose} right {where}, whenever one looked{other}"
 
@@ -154,12 +151,15 @@ def _cells(name: str, test: Comparison) -> tuple[str, ...]:
     numbers = _numbers(test)
     difference = signed(_difference(test)) if test.n else "-"
     counts = f"{numbers['better_on']:,}", f"{numbers['worse_on']:,}"
-    return name, word(test.question, test.verdict), f"{test.n:,}", difference, _range(test), *counts
+    found = f"{test.n:,}", difference, signed_range(*test.interval()), *counts
+    return name, word(test.question, test.verdict), *found
 
 
 def _found(test: Comparison, where: str) -> str:
     """Say what was found on the examples of a part."""
-    numbers = f": {signed(_difference(test))} points ({_range(test)})" if test.n else ""
+    numbers = (
+        f": {signed(_difference(test))} points ({signed_range(*test.interval())})" if test.n else ""
+    )
     seen = f"after {test.n:,} of {test.question.n_examples:,} examples"
     return f"{word(test.question, test.verdict)}{where}{numbers}, {seen}"
 
@@ -200,10 +200,6 @@ def _numbers(test: Comparison) -> dict[str, object]:
 def _difference(test: Comparison) -> float:
     """Return the mean score of the challenger minus the baseline's, on the examples taken."""
     return float((np.array(test.gains) - np.array(test.losses)).mean() / 2)
-
-
-def _range(test: Comparison) -> str:
-    return signed_range(*test.interval())
 
 
 def markdown(result: ModeResult, name: str) -> str:

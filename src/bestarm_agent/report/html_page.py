@@ -37,7 +37,7 @@ from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.stats.arrays import FloatArray, IntArray
 from bestarm_agent.stats.betting import mean_interval
 from bestarm_agent.store.export import PairOutcome
-from bestarm_agent.store.run_state import RunState
+from bestarm_agent.store.run_state import RunState, Session
 
 # One character for each cell, since a matrix of 200 x 400 travels within the page: as numbers in
 # JSON it would be several times as long. The other codes are scores, 0 to 9 for 0 to 1.
@@ -248,8 +248,7 @@ class Details:
 
 def page_data(standing: Standing, details: Details) -> str:
     """Return the data as JSON that may stand inside a script element."""
-    ids = details.state.example_ids
-    matrix = details.matrix
+    ids, matrix = details.state.example_ids, details.matrix
     content = {
         "graded": standing.graded,
         "states": {status.name.lower(): status for status in Status},
@@ -476,25 +475,11 @@ def slice_cell(scores: FloatArray, *, graded: bool) -> tuple[str, float]:
     if not len(scores):
         return "-", -1.0
     mean = float(scores.mean())
-    text = (
-        f"{percent(mean)} of {len(scores):,}"
-        if graded
-        else f"{scores.sum():.0f} of {len(scores):,}"
-    )
-    return text, mean
+    return f"{percent(mean) if graded else f'{scores.sum():.0f}'} of {len(scores):,}", mean
 
 
 _SHOWN_ROWS = 500
 _SHOWN_LEVELS = 12
-
-
-@dataclass(frozen=True, slots=True)
-class SessionLine:
-    """One session of the run."""
-
-    at: str  # when it began, ISO 8601 in UTC
-    version: str  # version of the package
-    end: str | None  # why it ended, or None after a crash
 
 
 def render_report(
@@ -502,7 +487,7 @@ def render_report(
     *,
     config: Json,
     failures: Sequence[FailureLine],
-    sessions: Sequence[SessionLine],
+    sessions: Sequence[Session],
     judge: JudgeCheck | None = None,
     result: ModeResult | None = None,
     remarks: Sequence[str] = (),
@@ -676,10 +661,7 @@ async def report_of(
         standing,
         config=state.started.config,
         failures=failures_of(state),
-        sessions=[
-            SessionLine(s.at, s.version, s.stopped.reason if s.stopped else None)
-            for s in state.sessions
-        ],
+        sessions=state.sessions,
         judge=check,
         result=result,
         remarks=_remarks(state),

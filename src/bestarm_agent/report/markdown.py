@@ -29,7 +29,7 @@ _SHOWN_ROWS = 20
 def markdown(standing: Standing, result: ModeResult | None = None) -> str:
     """Write where a run stands, or the ``result`` of its mode; texts of others are escaped."""
     lines = [f"## {escaped(standing.name)}", ""]
-    lines += _verdict(standing) if result is None else _result(result)
+    lines += _verdict(standing) if result is None else _result(result, standing)
     lines += ["", *_ranking(standing, with_intervals=result is None)]
     hidden = hidden_line(standing.rows[_SHOWN_ROWS:])
     lines += ["", hidden] if hidden else []
@@ -75,8 +75,9 @@ def _with_code(sentence: str, advice: Next | None) -> str:
     return escaped(sentence.removesuffix(code)) + code if is_advice else escaped(sentence)
 
 
-def _result(result: ModeResult) -> list[str]:
+def _result(result: ModeResult, standing: Standing) -> list[str]:
     lines = [f"- {escaped(' '.join(line.split()))}" for line in result.lines]
+    lines += [f"- {_with_code(x, standing.decision.next)}" for x in standing.said]
     lines += ["", f"### {result.title}", "", result.note]
     rows = [[escaped(cell) for cell in row.cells] for row in result.rows]
     sides = "ll" + "r" * (len(result.columns) - 2)

@@ -15,7 +15,7 @@ from typing import Any
 from bestarm_agent.config.fields import StudyModel
 from bestarm_agent.config.goal_specs import LENGTH, PRICE, SECONDS, Constraint
 from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, usd
-from bestarm_agent.domain.text import about, cost_text, duration, money, percent, points, safe
+from bestarm_agent.domain.text import about, cost_text, duration, money, percent, points, safe, span
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.decision import listed, passed_caps, price_of_use
@@ -110,7 +110,7 @@ def missing_line(standing: Standing) -> str:
 
 
 def _bounds(row: Row) -> str:
-    return f"{safe(row.candidate.label)} {range_text(*row.void_bounds)} ({row.void} missing)"
+    return f"{safe(row.candidate.label)} {span(*row.void_bounds)} ({row.void or 'none'} missing)"
 
 
 def state(row: Row) -> str:
@@ -126,17 +126,7 @@ def measure(measured: Measure) -> tuple[str, str]:
         ('25 %', '10 to 40 %')
     """
     value = "-" if isnan(measured.value) else percent(measured.value)
-    return value, range_text(measured.lower, measured.upper)
-
-
-def range_text(lower: float, upper: float) -> str:
-    """Write the ends of an interval of shares.
-
-    Example:
-        >>> range_text(0.656, 0.817)
-        '66 to 82 %'
-    """
-    return f"{100 * lower:.0f} to {100 * upper:.0f} %"
+    return value, span(measured.lower, measured.upper)
 
 
 def use_text(row: Row) -> str:
@@ -177,7 +167,7 @@ def limit_text(row_limit: RowLimit) -> str:
     elif limit.name == SECONDS:
         value, lower, upper = (seconds_text(x) for x in mean)
     else:  # a score, or a measure in [0, 1]
-        ends = f" ({range_text(*mean[1:])})" if mean.lower < mean.upper else ""
+        ends = f" ({span(*mean[1:])})" if mean.lower < mean.upper else ""
         return f"{limit.text}: {verdict}; mean {percent(mean.value)}{ends}"
     return f"{limit.text}: {verdict}; mean {value} ({lower} to {upper})"
 

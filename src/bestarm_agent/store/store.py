@@ -111,8 +111,9 @@ class Store(_Closing):
     """Runs, the reply cache that they share, and named states with versions.
 
     A run is referred to by its id, its name (the latest run of that name), a unique prefix of its
-    id, or "latest"; the latest is one that has asked for answers, if any has. Reading works while other processes write. Texts in configurations and
-    sampling parameters under a secret's name are stored as "[redacted]", except for "${VARIABLE}".
+    id, or "latest"; the latest is one that has asked for answers, if any has. Reading works while
+    other processes write. Texts in configurations and sampling parameters under a secret's name are
+    stored as "[redacted]", except for "${VARIABLE}".
 
     Example:
         >>> async def demo(path):

@@ -28,6 +28,8 @@ from bestarm_agent.engine.results.standing import (
     RowLimit,
     Standing,
     Status,
+    estimate,
+    interval,
 )
 from bestarm_agent.engine.scorer_signs import ScorerFault
 from bestarm_agent.report.html_page import render_report
@@ -209,6 +211,22 @@ def test_the_leader_is_taken_and_the_cheaper_equal_is_offered_with_its_bound() -
     assert first == "Take c0: 52 of 60 right, $0.35 per 1,000 calls."
     assert equal == "About as good: c1 (51 of 60 right)."
     assert re.match(r"Cheaper: c1, a fifth of the price; probably at most \d+", cheaper)
+
+
+def test_whom_nobody_can_beat_is_not_said_to_lose_perhaps() -> None:
+    """While a run goes on, or its budget is spent, who may still reach the best one's mean."""
+    standing = standing_with(["a", "b"], [halves(45, 60), halves(44, 59)], n_examples=60)
+    for end in (None, "budget"):
+        said = changed(standing, margin=0.0, end=end, told=119, in_flight=0).decision.said
+        assert said[1] == "More calls on these examples would not change that."
+        assert said[2] == "1 other (b) may be as good on these examples, but not better."
+
+
+def test_a_mean_that_rounds_to_all_is_not_said_to_be_all() -> None:
+    standing = standing_with(["a", "b"], [halves(998, 1000), halves(500, 1000)], n_examples=2000)
+    row = standing.rows[0]
+    assert (estimate(row), interval(row)) == ("99 %", "99 to 100 %")
+    assert "On new examples like these: 99 % right, between" in standing.decision.text
 
 
 def test_gpu_seconds_are_a_price_where_there_are_no_dollars() -> None:

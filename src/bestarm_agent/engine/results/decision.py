@@ -22,13 +22,16 @@ codes and Python show this value and work nothing out again.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
+from shlex import quote
 from typing import Any
 
 from bestarm_agent.config.goal_specs import PRICE, Objective, ObjectiveSpec
 from bestarm_agent.domain.spend import NANOS_PER_USD
-from bestarm_agent.domain.text import duration, money, percent, points, safe
+from bestarm_agent.domain.text import duration, money, percent, points, safe, span
 from bestarm_agent.engine.results.new_examples import SURE
 from bestarm_agent.engine.results.standing import (
     Cheaper,
@@ -98,14 +101,22 @@ def decided(standing: Standing) -> Standing:
         said=(),
     )
     next_one = _next(s, draft, named_row, blocking)
-    if next_one is not None and s.objects:  # a script has no study for the commands
-        next_one = replace(next_one, command=None)
+    if next_one is not None:
+        next_one = replace(next_one, command=_of_study(s, next_one.command))
     decision = _with_words(s, draft, named_row, next_one, problems)
     rows = tuple(
         row if row.status is groups[row.index] else row.with_status(groups[row.index])
         for row in s.rows
     )
     return replace(s, rows=rows, _decision=decision)
+
+
+def _of_study(s: Standing, command: str | None) -> str | None:
+    """Return a command that names the study's file if it takes one; None in a script."""
+    if s.objects or command is None:
+        return None
+    named = f" {quote(PurePosixPath(s.study).name)}" if s.study else ""
+    return re.sub(r"agent (select|try|plan)\b", lambda verb: verb[0] + named, command)
 
 
 _COMPARED = (Status.EQUAL, Status.GOOD, Status.WORSE)
@@ -127,6 +138,7 @@ def _problems(s: Standing) -> list[Obstacle]:
     if not any(row.n for row in s.rows):
         by_people = s.scored_by == "people" and s.told
         text = "people have not scored the answers" if by_people else "no answer has a score"
+        text = text if s.asked or s.end != "budget" else "the budget does not pay for one answer"
         text = f"{refused}; {text}" if refused else f"{text}{because}"
         problems.append(Obstacle(ProblemKind.NO_SCORES, text))
     elif s.suspect is not None and s.suspect.rejects and not s.scorer_trusted:
@@ -305,27 +317,23 @@ def _with_words(
     problems: Sequence[Obstacle],
 ) -> Decision:
     """Add the sentences: what to take, what is as good, how sure, and what to do next."""
+    advice = () if next_one is None else (next_one.said,)
+    if not s.seeks_best:  # a mode with an answer of its own says all else
+        return replace(draft, next=next_one, said=advice)
     caps = [f"Cap passed: {p.text}." for p in problems if p.kind is ProblemKind.CAP_PASSED]
-    lines: list[str] = []
-    if not s.seeks_best:
-        pass  # a mode with an answer of its own says it
-    elif named is None:
-        lines += _no_winner(s, problems)
+    if named is None:
+        lines = _no_winner(s, problems)
     elif len(s.rows) == 1:
         name = safe(named.candidate.label)
-        lines.append(f"{name} is the only candidate, so nothing was compared: {_score(s, named)}.")
+        lines = [f"{name} is the only candidate, so nothing was compared: {_score(s, named)}."]
     else:
-        lines += [*_head(s, draft, named), *_others(s, draft)]
-    calls = [p for p in problems if p.kind is ProblemKind.CALLS and s.seeks_best]
+        lines = [*_head(s, draft, named), *_others(s, draft)]
+    calls = [p for p in problems if p.kind is ProblemKind.CALLS]
     lines += [f"Stopped: {text}." for p in calls if (text := safe(p.text)) not in " ".join(lines)]
-    if named is not None and len(s.rows) > 1 and s.seeks_best:
+    if named is not None and len(s.rows) > 1:
         few = [p for p in problems if p.kind is ProblemKind.TOO_FEW]
         lines += [f"But {p.text}." for p in few] or _on_new(s, draft)
-    lines = [*caps, *lines]
-    if next_one is not None and s.seeks_best:
-        command = f": `{next_one.command}`" if next_one.command else ""
-        lines.append(f"Next: {next_one.text}{command}.")
-    return replace(draft, next=next_one, said=tuple(lines))
+    return replace(draft, next=next_one, said=(*caps, *lines, *advice))
 
 
 def _no_winner(s: Standing, problems: Sequence[Obstacle]) -> list[str]:
@@ -439,11 +447,11 @@ def _others(s: Standing, draft: Decision) -> list[str]:
         n = len(draft.undecided)
         some = f" ({listed(map(safe, draft.undecided), n)})" if n <= _NAMED else ""
         ends = "could still win"
-        if s.is_settled:
+        # it is proved that nobody is better, not that nobody is equal
+        if s.objective is None and s.margin == 0:
+            ends = "may be as good on these examples, but not better"
+        elif s.is_settled:
             ends = f"{'is' if n == 1 else 'are'} not ruled out, but probably worse"
-            # it is proved that nobody is better, not that nobody is equal
-            if s.objective is None and s.margin == 0:
-                ends = "may be as good on these examples, but not better"
         elif s.end is not None:
             ends = f"could be better: {'it was' if n == 1 else 'they were'} not asked enough"
         lines.append(f"{counted(n, 'other')}{some} {ends}.")
@@ -468,10 +476,9 @@ def _on_new(s: Standing, draft: Decision) -> list[str]:
     on_new = s.new_examples
     if on_new is None:
         return []
-    low, high = round(100 * on_new.lower), round(100 * on_new.upper)
-    mean = percent(round(on_new.mean, 2))  # no more digits than its ends
+    mean, ends = percent(on_new.mean, whole=True), span(on_new.lower, on_new.upper)
     what = f"mean score {mean}" if s.graded else f"{mean} right"
-    text = f"On new {on_new.unit}s like these: {what}, between {low} and {high} %"
+    text = f"On new {on_new.unit}s like these: {what}, between {ends.replace(' to ', ' and ')}"
     within = s.objective.spec.epsilon if s.objective and _seeks_cheapest(s) else s.within
     sure = percent(draft.confidence, exact=True)
     if on_new.shown and _bar(s) is None:
@@ -496,17 +503,22 @@ def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | N
     wrong = f"bestarm-agent answers {s.run_id} --wrong"
     if s.suspect is not None and blocked is not None and blocked.kind in NO_WINNER[1:]:
         return Next(s.suspect.way_out, s.suspect.command or wrong)
-    if s.end is None:
+    if s.end is None or s.selector == "router":  # whose prompts come from outside
         return None
     kind = None if draft.problem is None else draft.problem.kind
     if s.scored_by == "people" and s.told and s.end in ("labels", "budget", "exhausted"):
         return Next("score the answers", label)
+    if s.end == "budget" and not s.asked:
+        return Next("raise the budget; see what one answer can cost", "bestarm-agent plan")
     if s.end == "failures" or kind is ProblemKind.NO_SCORES:
         return Next("mend what fails, then go on, or begin again if you edit the study", resume)
     if kind is ProblemKind.NOTHING_RIGHT:
         return Next("read some of the answers", wrong)
     if s.end in ("interrupted", "error"):
         return Next("go on", resume)
+    if not s.seeks_best:
+        again = Next("spend as much again, to prove more", _as_much_again(s))
+        return again if s.end == "budget" else None
     if kind is ProblemKind.TOO_FEW:
         return Next("add examples")
     if s.objective is not None and _bar(s) and (named is None or not s.objective.established):
@@ -526,13 +538,11 @@ def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | N
     if draft.cheaper is not None:
         saying = f"use {name}, or say how much worse a cheaper one may be"
         return Next(saying, "bestarm-agent select --cheapest-within 0.02")
-    n_needed = s.new_examples.examples_needed
-    if n_needed is None:
-        return Next(f"use {name}")
+    n_needed = s.new_examples.examples_needed or 0  # 0: nobody knows
     if n_needed > s.new_examples.n_examples:
         least = f"about {_rounded(n_needed - s.new_examples.n_examples)} more {s.unit}s"
         return Next(f"use {name}; {least} should prove it for new ones")
-    if named.n < s.n_examples:
+    if n_needed and named.n < s.n_examples:
         text = f"use {name}; the {s.unit}s that are left should prove it for new ones"
         return Next(text, "bestarm-agent select --for new")
     return Next(f"use {name}")

@@ -136,6 +136,7 @@ def build_standing(
         suspect=fault_of(sign_counts(state, named_row), str(named_scorer or "the scorer")),
         scorer_trusted=isinstance(scorer, Mapping) and bool(scorer.get("trusted")),
         n_independent=pairs.answer.on_new.n_independent,
+        study=state.started.study,
         unit=unit,
     )
     return decided(standing)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bestarm_agent.domain.text import percent, points, safe
+from bestarm_agent.domain.text import percent, points, safe, span
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.standing import Decision, Next, Row, Standing, Status
 from bestarm_agent.errors import counted
@@ -89,7 +89,7 @@ class ByPeople:
             )
         means = zip(self.contenders, mine, strict=True)
         listed = (
-            f"{safe(name)} {percent(mean)} ({100 * lower:.0f} to {percent(upper)})"
+            f"{safe(name)} {percent(mean)} ({span(lower, upper)})"
             for name, (mean, lower, upper) in means
         )
         lines.append(f"Mean by your labels: {', '.join(listed)}.")

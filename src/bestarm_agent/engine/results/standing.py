@@ -16,7 +16,7 @@ from typing import Any
 
 from bestarm_agent.config.goal_specs import Constraint, ObjectiveSpec
 from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, Spend
-from bestarm_agent.domain.text import duration, money, percent, safe
+from bestarm_agent.domain.text import duration, money, percent, safe, span
 from bestarm_agent.domain.value_class import value_class
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.limits.waits import Wait
@@ -69,6 +69,11 @@ class Next:
 
     text: str  # a sentence without its full stop
     command: str | None = None  # that does it
+
+    @property
+    def said(self) -> str:
+        """Return it as a sentence."""
+        return f"Next: {self.text}{f': `{self.command}`' if self.command else ''}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,16 +228,12 @@ def seen(row: Row, *, graded: bool) -> str:
 
 def estimate(row: Row) -> str:
     """Write the rule's estimate of a candidate's mean; shown with its ``interval``."""
-    return "-" if row.estimate is None else percent(round(row.estimate, 2))
+    return "-" if row.estimate is None else percent(row.estimate, whole=True)
 
 
 def interval(row: Row) -> str:
     """Write a candidate's interval; none where every example was seen."""
-    return (
-        "all seen"
-        if row.lower == row.upper
-        else f"{100 * row.lower:.0f} to {100 * row.upper:.0f} %"
-    )
+    return "all seen" if row.lower == row.upper else span(row.lower, row.upper)
 
 
 def unscored(row: Row) -> Row:
@@ -318,6 +319,8 @@ class Standing:
     # those scored, with their texts, of a run whose store is gone with it: of ``find_best``
     answers: tuple[PairOutcome, ...] = field(default=(), repr=False)
     decision_by_people: Decision | None = None  # once people have labelled answers
+    # the study's file, relative to the store's folder; None without one
+    study: str | None = field(default=None, repr=False)
     # None while it is being made, by ``decision.decided``
     _decision: Decision | None = field(default=None, repr=False)
 
@@ -442,16 +445,15 @@ class Standing:
     @property
     def _named(self) -> Row | None:
         """The candidate that answers the objective, by the evidence alone."""
-        return self.best if self.objective is None else self._row(self.objective.answer)
+        if self.objective is None:
+            return self.best
+        return next((row for row in self.rows if row.index == self.objective.answer), None)
 
     @property
     def winner(self) -> Row | None:
         """The candidate to take, or the one that leads so far; None if the decision names none."""
         named = (Status.TAKE, Status.LEADING)
         return next((row for row in self.rows if row.status in named), None)
-
-    def _row(self, index: int | None) -> Row | None:
-        return next((row for row in self.rows if row.index == index), None)
 
     @property
     def grid(self) -> int:
