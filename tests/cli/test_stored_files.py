@@ -85,7 +85,7 @@ def test_reports_and_exports_are_for_the_user_alone(tmp_path: Path, capsys: Caps
         ("gate --markdown runs", "runs is a folder; name a file in it"),
         ("gate --junit absent/junit.xml", "there is no folder absent"),
         ("optimize --proposer mine:f --out runs", "runs is a folder"),
-        ("plan sheet.yaml", "sheet.xlsx is a spreadsheet; export it as CSV"),
+        ("plan sheet.yaml", "export it as one of these (a spreadsheet as CSV)"),
     ],
 )
 def test_what_a_user_has_is_not_replaced_and_files_are_checked_first(

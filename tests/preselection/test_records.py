@@ -32,6 +32,7 @@ def test_the_forms_of_a_verdict() -> None:
 BAD_RECORDS = [
     ("nope", "line 3: not a line of JSON"),
     ("[]", "a JSON object is needed"),
+    ('{"prompt": "p", "scores": {"a": 0, "a": 1}}', "key `a` is written twice"),
     ('{"shwon": [], "scores": {"a": 1}}', "unknown field `shwon`; did you mean `shown`"),
     ('{"prompt": "p", "shown": ["a"]}', "exactly one of .*got none"),
     ('{"shown": ["a"], "winner": "a", "ranking": ["a"]}', "got winner, ranking"),

@@ -13,6 +13,7 @@ import pytest
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.domain.values import Finish, Json, Reply, Request
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
+from bestarm_agent.interop.formats import read_results
 from bestarm_agent.providers.replay import ReplayOptions, ReplayProvider
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
 from tests.support.provider_calls import error, replies, reply
@@ -240,8 +241,9 @@ def test_bad_rows_are_refused_with_their_line(tmp_path: Path, row: Row, problem:
         ("r.jsonl", b'{"candidate": \n', "line 1, column 1: malformed JSON"),
         ("r.jsonl", b"[1]\n", "line 1: expected an object with fields, got a list"),
         ("r.jsonl", b"\xff\xfe\n", "is UTF-16; save it as UTF-8"),
-        ("r.npz", b"", "not '.npz'"),
-        ("r.txt", b"", "not '.txt'"),
+        ("r.npz", b"", "the suffix '.npz' is none of"),
+        ("r.txt", b"", "the suffix '.txt' is none of"),
+        ("r.csv.gz", gzip.compress(b"candidate,example\n", mtime=0)[:-9], "cannot read"),
         ("r.csv", b"candidate,example,text\na,1,x,y\n", "line 2: 4 values for the 3 columns"),
     ],
 )
@@ -293,3 +295,16 @@ def test_records_of_a_grid_are_found_by_the_candidates_label(tmp_path: Path) -> 
     assert "no record of candidate 'tiny/qa'" in str(missing)
     with pytest.raises(ConfigError, match="give the provider `by: candidate`"):
         open_file(tmp_path, "grid.jsonl.gz").check("tiny")
+
+
+def test_a_score_of_0_in_a_typed_table_is_a_score(tmp_path: Path) -> None:
+    """Parquet has numbers where a CSV has texts, and 0 is as empty to Python as no text."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = [{"candidate": "a", "example": str(n), "text": "x", "score": n / 2} for n in range(3)]
+    parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "r.parquet")
+    provider = open_file(tmp_path, "r.parquet")
+    assert [one.score for one in replies(provider, *(ask("a", str(n)) for n in range(3)))] == [
+        *(0.0, 0.5, 1.0)
+    ]
+    (result, *_) = read_results(tmp_path / "r.parquet")
+    assert result.scores == {"score": 0.0}

@@ -116,8 +116,7 @@ def read_entry(path: Path) -> CatalogEntry:
     if path.suffix not in _YAML:
         return CatalogEntry(path, {"text": read_text(path).removesuffix("\n")})
     data, lines = read_yaml(path)
-    name = data.get("name", path.stem)
-    if name != path.stem:
+    if (name := data.get("name", path.stem)) != path.stem:
         raise ConfigError(
             f"{shown_path(path)}, line {lines['name',]}: `name` is {name!r}, but an "
             f"entry is found by its file's name; write `name: {path.stem}` or rename the file"

@@ -10,8 +10,11 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -22,6 +25,7 @@ from types import ModuleType
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from bestarm_agent.config.attachments import url_of
+from bestarm_agent.config.fields import unique_keys
 from bestarm_agent.config.files import check_file, check_regular, parsed_yaml, shown_path
 from bestarm_agent.config.functions import load_object
 from bestarm_agent.config.input_specs import DatasetSpec, HuggingFaceSpec
@@ -97,7 +101,10 @@ def examples_of(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tupl
             )
         positions[name] = row.position
         inputs: Any = _inputs(row, spec)  # checked next
-        examples.append(Example(name, inputs, _reference(row, spec.target, where), position=where))
+        reference = None
+        if (field := spec.target) is not None:
+            reference = target_of(_value(row, field, where), f"{where}: `{field}`")
+        examples.append(Example(name, inputs, reference, position=where))
         _check_content(examples[-1], where)
     if not examples:
         raise ConfigError(f"{source} holds no rows; add at least one example")
@@ -121,12 +128,6 @@ def _input(value: object) -> object:
         case {"bytes": bytes(content)} | bytes(content):
             return url_of(content) or content
     return value
-
-
-def _reference(row: FileRow, field: str | None, where: str) -> str | tuple[str, ...] | None:
-    if field is None:
-        return None
-    return target_of(_value(row, field, where), f"{where}: `{field}`")
 
 
 def target_of(value: object, what: str) -> str | tuple[str, ...]:
@@ -220,19 +221,25 @@ def read_jsonl(path: Path) -> Iterator[FileRow]:
 
 
 def read_json(path: Path) -> Iterator[FileRow]:
-    """Read a JSON list of objects."""
+    """Read a JSON list of objects, which may be all that an object holds."""
     text = "".join(line for _, line in _lines(path))
     rows = _json(text, path, None)
-    if isinstance(rows, dict) and is_trace(rows):
-        rows = [rows]
+    if isinstance(rows, dict):
+        # {"data": [{...}, ...]}. An object that holds more than a list may be an example itself.
+        only = next(iter(rows.values())) if len(rows) == 1 else None
+        rows = [rows] if is_trace(rows) else only if _holds_rows(only) else rows
     if not isinstance(rows, list):
         raise ConfigError(
             f"{shown_path(path)}: expected a list of objects, got {_kind(rows)}; if every line is "
-            "an object of its own, the format is jsonl"
+            "an object of its own, the format is jsonl; else let the file hold the list alone"
         )
     for number, row in enumerate(rows, start=1):
         position = f"row {number}"
         yield FileRow(position, _object(row, path, position))
+
+
+def _holds_rows(value: object) -> bool:
+    return isinstance(value, list) and value != [] and all(isinstance(row, dict) for row in value)
 
 
 def read_yaml_list(path: Path) -> Iterator[FileRow]:
@@ -245,58 +252,57 @@ def read_yaml_list(path: Path) -> Iterator[FileRow]:
         yield FileRow(position, _object(row, path, position))
 
 
+_SEPARATOR = re.compile(r"sep=(.)")
+
+
 def read_separated(path: Path, delimiter: Literal[",", "\t"]) -> Iterator[FileRow]:
     """Read a table with a header; every value is text. Columns without a name are skipped."""
-    rows = _table(path, delimiter)
-    while True:
-        # The limit is a global of the csv module. Generators run in turns with other code, so it is
-        # set for one row and put back before the row is handed out.
-        limit = csv.field_size_limit(MAX_LINE_BYTES)  # the module's, for all its readers:
-        try:
-            row = next(rows, None)
-        finally:
-            csv.field_size_limit(limit)  # whoever takes the row finds it as it was
-        if row is None:
-            return
-        yield row
-
-
-def _table(path: Path, delimiter: str) -> Iterator[FileRow]:
     records = _records(path, delimiter)
     _, header = next(records, (1, []))
-    # Excel writes semicolons where a comma is the decimal sign. One column whose name holds another
-    # separator is no table.
-    if len(header) == 1 and (other := next((mark for mark in ";\t|" if mark in header[0]), None)):
+    # A first line for Excel may say the separator. Else one column whose name holds another one is
+    # no table: Excel writes semicolons where a comma is the decimal sign.
+    said = _SEPARATOR.fullmatch(delimiter.join(header))
+    only = header[0] if len(header) == 1 else ""
+    if other := said[1] if said else next((mark for mark in ";\t|" if mark in only), ""):
         records = _records(path, other)
-        _, header = next(records)
+        _, header = next(islice(records, 1 if said else 0, None), (1, []))
     names = _header(header, path)
     for line, record in records:
         position = f"line {line}"
+        # Spreadsheets write separators also for columns in which nothing stands.
+        while len(record) > len(names) and not record[-1].strip(" "):
+            record.pop()
         if len(record) != len(names):
             raise ConfigError(
                 f"{shown_path(path)}, {position}: {len(record)} values for the {len(names)} "
                 "columns of the header; put quotes around values that hold separators or line "
-                "breaks"
+                "breaks, and a separator before each value that is empty"
             )
         yield FileRow(position, {n: value for n, value in zip(names, record, strict=True) if n})
 
 
 def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield every record that is not blank, with its first line."""
+    """Yield every record in which anything stands, with its first line."""
     reader = csv.reader((line for _, line in _lines(path)), delimiter=delimiter, strict=True)
     while True:
         # A quoted value may span lines: a record is named by its first one, read before the record
         # is.
         line = reader.line_num + 1
+        # The limit is a global of the csv module. Generators run in turns with other code, so it is
+        # set for one record and put back before that is handed out.
+        limit = csv.field_size_limit(MAX_LINE_BYTES)
         try:
             record = next(reader, None)
         except csv.Error as error:
-            quotes = '; a value that holds quotes stands in quotes and doubles them: "a ""b"""'
-            hint = quotes if "expected after" in str(error) else ""
-            raise ConfigError(f"{shown_path(path)}, line {line}: {error}{hint}") from None
+            raise ConfigError(
+                f"{shown_path(path)}, line {line}: {error}; a value that holds quotes stands in "
+                'quotes and doubles them: "a ""b"""'
+            ) from None
+        finally:
+            csv.field_size_limit(limit)
         if record is None:
             return
-        if record:
+        if any(value.strip(" ") for value in record):
             yield line, record
 
 
@@ -336,37 +342,50 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _decoded(line: bytes, number: int, path: Path) -> str:
     try:
-        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        start = text.find("\0")  # every second byte of UTF-16
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{shown_path(path)}, line {number}: byte {line[error.start]:#04x} at column "
-            f"{error.start + 1} is not UTF-8; save the file as UTF-8"
-        ) from None
+        start = error.start
+    if start < 0:
+        return text
+    raise ConfigError(
+        f"{shown_path(path)}, line {number}: byte {line[start]:#04x} at column {start + 1} is no "
+        "text in UTF-8; save the file as UTF-8"
+    )
 
 
 def _json(text: str, path: Path, position: str | None) -> object:
     """Parse JSON; ``position`` is None if the text is the whole file."""
     try:
-        return _decode(text)
+        return _JSON.decode(text)
     except json.JSONDecodeError as error:
-        offset = (
-            f"column {error.colno}" if position else f"line {error.lineno}, column {error.colno}"
-        )
         hint = "; if every line is an object, the format is jsonl" if "Extra" in error.msg else ""
-        if position and text.rstrip().endswith(","):
-            hint = "; no comma stands between JSON lines: remove it"
-        reason = f", {offset}: malformed JSON: {error.msg}{hint}"
+        if position:
+            hint = "; a line is one object, and no comma behind it; a list is the format json"
+        position = position or f"line {error.lineno}"
+        reason = f", column {error.colno}: malformed JSON: {error.msg}{hint}"
     except (ValueError, RecursionError) as error:
-        reason = f": {error}"
-    where = shown_path(path) if position is None else f"{shown_path(path)}, {position}"
-    raise ConfigError(f"{where}{reason}")
+        position, reason = position or f"line {_line_of_row(text)}", f": {error}"
+    raise ConfigError(f"{shown_path(path)}, {position}{reason}")
+
+
+def _line_of_row(text: str) -> int:
+    """Return the line on which the first row of a list begins that cannot be read."""
+    begins = end = text.find("[") + 1
+    with suppress(ValueError, RecursionError):
+        while True:
+            while text[end : end + 1] in (" ", "\t", "\r", "\n", ","):
+                end += 1
+            begins = end
+            _, end = _JSON.raw_decode(text, begins)
+    return text.count("\n", 0, begins) + 1
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON; leave the field out, or write null")
 
 
-_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=unique_keys)
 
 
 def _object(value: object, path: Path, position: str) -> dict[str, object]:
@@ -490,13 +509,12 @@ def load_rows(
     """
     check_file(path, kind)
     try:
-        named = _format_of(path, "auto" if format == "traces" else format)
-        rows = _rows(path, named, wanted, base_dir or Path())
-        if format in ("auto", "traces"):
-            rows = traced(rows, path, sure=format == "traces", drop=drop)
-        yield from rows
-    except OSError as error:
-        raise ConfigError(f"cannot read {shown_path(path)}: {error.strerror or error}") from None
+        is_known = format not in ("auto", "traces")
+        rows = _rows(path, format if is_known else _format_of(path), wanted, base_dir or Path())
+        yield from rows if is_known else traced(rows, path, sure=format == "traces", drop=drop)
+    except (OSError, EOFError, zlib.error) as error:  # a compressed file may be cut off
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot read {shown_path(path)}: {reason}") from None
 
 
 def traced(
@@ -524,23 +542,22 @@ def traced(
         )
 
 
+_TEXTS: Mapping[str, Callable[[Path], Iterator[FileRow]]] = {
+    "jsonl": read_jsonl,
+    "json": read_json,
+    "yaml": read_yaml_list,
+    "csv": partial(read_separated, delimiter=","),
+    "tsv": partial(read_separated, delimiter="\t"),
+}
+
+
 def _rows(path: Path, format: str, wanted: _Wanted, base_dir: Path) -> Iterator[FileRow]:
-    match format:
-        case "jsonl":
-            return read_jsonl(path)
-        case "json":
-            return read_json(path)
-        case "yaml":
-            return read_yaml_list(path)
-        case "csv":
-            return read_separated(path, ",")
-        case "tsv":
-            return read_separated(path, "\t")
-        case "parquet":
-            return read_parquet(path, wanted)
-        case _:
-            read = READERS.load(format, imported=partial(load_object, base_dir=base_dir))
-            return _read_by_plugin(read, path, format)
+    if format in _TEXTS:
+        return _TEXTS[format](path)
+    if format == "parquet":
+        return read_parquet(path, wanted)
+    read = READERS.load(format, imported=partial(load_object, base_dir=base_dir))
+    return _read_by_plugin(read, path, format)
 
 
 def _read_by_plugin(read: Reader, path: Path, format: str) -> Iterator[FileRow]:
@@ -556,19 +573,14 @@ def _read_by_plugin(read: Reader, path: Path, format: str) -> Iterator[FileRow]:
         ) from error
 
 
-def _format_of(path: Path, format: str) -> str:
-    if format != "auto":
-        return format
+def _format_of(path: Path) -> str:
     shown, name = shown_path(path), path.name.lower().removesuffix(".gz")
     format_name = _SUFFIXES.get(Path(name).suffix)
     if format_name == "parquet" and name != path.name.lower():
         raise ConfigError(f"{shown}: parquet is compressed in itself; unpack the file")
     if format_name is None:
-        known = ", ".join(_SUFFIXES)
-        if path.suffix.lower() in _SHEETS:
-            raise ConfigError(f"{shown} is a spreadsheet; export it as CSV, and name that")
-        raise ConfigError(f"{shown}: the suffix {path.suffix!r} is none of {known}; set the format")
+        raise ConfigError(
+            f"{shown}: the suffix {path.suffix!r} is none of {', '.join(_SUFFIXES)}; export it as "
+            "one of these (a spreadsheet as CSV), or say the dataset's `format` if it is one"
+        )
     return format_name
-
-
-_SHEETS = (".xlsx", ".xls", ".ods", ".numbers")

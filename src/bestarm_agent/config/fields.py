@@ -44,6 +44,18 @@ def dotted(path: Iterable[str | int]) -> str:
     return text.removeprefix(".")
 
 
+def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of a JSON text with these pairs; ValueError if a key is written twice.
+
+    It is the ``object_pairs_hook`` of ``json``, which by itself takes the last of the two.
+    """
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        key = next(key for n, (key, _) in enumerate(pairs) if key in dict(pairs[:n]))
+        raise ValueError(f"key `{key}` is written twice; leave one of the two out")
+    return values
+
+
 def replaced(
     value: object, replace: Callable[[Any, tuple[str | int, ...]], JsonValue], *path: str | int
 ) -> JsonValue:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from bestarm_agent.config.fields import unique_keys
 from bestarm_agent.config.file_errors import parse_row
 from bestarm_agent.config.files import check_file
 from bestarm_agent.errors import ConfigError
@@ -150,7 +151,7 @@ def read_rows(model: type[_Row], lines: Iterable[str], source: str) -> Iterator[
             continue
         where = f"{source}, line {number}"
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=unique_keys)
         except ValueError as error:
             raise ConfigError(f"{where}: not a line of JSON ({error})") from None
         if not isinstance(row, dict):
@@ -165,7 +166,8 @@ def read_candidates(path: Path) -> tuple[RoutedCandidate, ...]:
     """
     check_file(path, "candidates file")
     try:
-        rows = json.loads(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        rows = json.loads(text, object_pairs_hook=unique_keys)
     except (OSError, ValueError) as error:
         raise ConfigError(f"the candidates {path} cannot be read: {error}") from error
     if not isinstance(rows, list) or not all(isinstance(row, str | dict) for row in rows):

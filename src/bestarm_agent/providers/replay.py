@@ -1,6 +1,6 @@
 """Plays back recorded answers or scores: studies without a model, at any speed.
 
-JSON lines and CSV hold one row per recorded call:
+Files of any format that datasets have hold one row per recorded call:
 
 - ``candidate``, ``example``: the pair.
 - ``text``, ``score``: the answer, its score in [0, 1], or both; or ``error`` instead.
@@ -18,7 +18,6 @@ the trace says no price, the list price of its model on this day is taken, as lo
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from bestarm_agent.config.datasets import FileRow, read_jsonl, read_separated, traced
+from bestarm_agent.config.datasets import FileRow, load_rows
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.file_errors import BrokenRule, OptionsError, parse_row
 from bestarm_agent.config.traces import RECORDED
@@ -47,7 +46,7 @@ _ANY_PARAMS = frozenset({"temperature", "top_p", "top_k", "max_tokens", "stop", 
 class ReplayOptions(StrictModel):
     """Options of the ``replay`` provider."""
 
-    path: str = Field(min_length=1)  # of a .jsonl, .jsonl.gz or .csv file, relative to the study
+    path: str = Field(min_length=1)  # of a file as datasets have, relative to the study
     latency_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # where none is recorded
     speed: float = Field(default=1.0, gt=0)  # factor; "inf": without any delay
     by: Literal["model", "candidate"] = "model"  # records are named by model, or by label
@@ -132,22 +131,12 @@ def parse_recording(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Recording:
 
 def read_recording(path: Path, source: str, drop: Sequence[str] = ()) -> Recording:
     """Read a file in the format of its suffix; raises ConfigError, which calls it ``source``."""
-    name = path.name.lower()
-    if name.endswith((".jsonl", ".jsonl.gz")):
-        rows = map(_recorded, traced(read_jsonl(path), path, drop=drop))
-    elif name.endswith(".csv"):
-        rows = map(filled, read_separated(path, ","))
-    else:
-        raise ConfigError(
-            f"{source}: recordings are .jsonl, .jsonl.gz or .csv files, not {path.suffix!r}"
-        )
-    try:
-        return parse_recording((f"{source}, {row.position}", row.values) for row in rows)
-    except FileNotFoundError as error:
+    if not path.exists():
         missing = BrokenRule(("path",), f"there is no file {source}; correct the option `path`")
-        raise OptionsError("", [missing]) from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise ConfigError(f"{source}: cannot be read: {error}") from error
+        raise OptionsError("", [missing])
+    rows = load_rows(path, "recording", drop=drop)
+    rows = map(_recorded if ".json" in path.name.lower() else filled, rows)
+    return parse_recording((f"{source}, {row.position}", row.values) for row in rows)
 
 
 def _recorded(row: FileRow) -> FileRow:
@@ -174,7 +163,7 @@ def filled(row: FileRow) -> FileRow:
     filled = {
         key: cell
         for key, cell in row.values.items()
-        if cell and not (str(cell).lower() == "nan" and key in _NUMBERS)
+        if cell not in (None, "") and not (str(cell).lower() == "nan" and key in _NUMBERS)
     }
     if "text" in row.values and not filled.keys() & {"score", "error"}:
         filled.setdefault("text", "")
@@ -202,6 +191,8 @@ class ReplayProvider(Provider[ReplayOptions]):
         super().__init__(name, options, base_dir)
         self._path = base_dir / options.path
         self._recording = read_recording(self._path, options.path, options.drop)
+        with self._path.open("rb") as content:
+            self._content_digest = file_digest(content, "sha256").hexdigest()[:16]
         self._unpriced = {
             candidate
             for candidate, examples in self._recording.items()
@@ -240,8 +231,7 @@ class ReplayProvider(Provider[ReplayOptions]):
 
         Judges are bounded before there is a reply to judge, when the example's id is not known.
         """
-        attempts = self._attempts(request)
-        if attempts:
+        if attempts := self._attempts(request):
             return _max_spend(attempts)
         return self._max_spends.get(self._owner(request), Spend(calls=1))
 
@@ -289,11 +279,6 @@ class ReplayProvider(Provider[ReplayOptions]):
             candidate: _max_spend([record for records in examples.values() for record in records])
             for candidate, examples in self._recording.items()
         }
-
-    @cached_property
-    def _content_digest(self) -> str:
-        with self._path.open("rb") as content:
-            return file_digest(content, "sha256").hexdigest()[:16]
 
 
 def _max_spend(records: Sequence[RecordedCall]) -> Spend:

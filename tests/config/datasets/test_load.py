@@ -71,8 +71,17 @@ def test_files_may_be_compressed(name: str) -> None:
     [
         ("d.csv", "q,a\r1,2\r3,4\r", "ends its lines by a carriage return alone, as old Macs did"),
         ("d.jsonl", '{"q": 1}\r{"q": 2}\r', "save it with line feeds"),
-        ("d.jsonl", '{"q": 1},\n{"q": 2}\n', "no comma stands between JSON lines: remove it"),
+        ("d.jsonl", '{"q": 1},\n{"q": 2}\n', "a line is one object, and no comma behind it"),
+        (
+            "d.jsonl",
+            '[\n{"q": 1}\n]\n',
+            "a line is one object, and no comma behind it; a list is the",
+        ),
+        ("d.jsonl", '{\n  "q": 1\n}\n', "a line is one object"),
+        ("d.jsonl", '{"q": 1} {"q": 2}\n', "a line is one object"),
         ("d.csv", 'q,a\n"a "b" c",2\n', "a value that holds quotes stands in quotes and doubles"),
+        ("d.csv", "q,a\nx\n", "and a separator before each value that is empty"),
+        ("d.csv", 'q,a\nx,"2\n', "unexpected end of data; a value that holds quotes stands in"),
     ],
 )
 def test_what_other_programs_write_is_told_with_the_way_out(
@@ -181,6 +190,39 @@ def test_long_values_fit_and_the_csv_modules_limit_is_put_back() -> None:
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("d.jsonl", '{"q": 1}\n{"q": 1, "a": 2, "q": 3}\n', 2),
+        ("d.jsonl", '{"q": {"x": 1, "q": 2, "q": 2}}\n', 1),
+        ("d.json", '[{"q": "[1, 2]"},\n {"a": 1}, {"q": 1,\n"q": 1}]', 2),
+        ("d.yaml", "- q: 1\n  a: 2\n  q: 3\n", 3),
+    ],
+)
+def test_a_key_given_twice_is_refused(name: str, content: str, line: int) -> None:
+    """Whichever of the two were taken, the other would be lost unseen."""
+    with pytest.raises(ConfigError, match=rf"^d\.\w+, line {line}\b.*: key `q` is written twice"):
+        examples_of(written(name, content))
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("d.csv", "sep=;\r\nq;a\r\nx, y;2\r\n"),
+        ("d.csv", 'sep=,\nq,a\n"x, y",2\n'),
+        ("d.csv", '"sep=|"\nq|a\nx, y|2\n'),
+        ("d.tsv", "sep=\t\nq\ta\nx, y\t2\n"),
+        ("d.csv", 'q,a,,\n"x, y",2,,\n'),
+        ("d.csv", 'q,a\n"x, y",2,, \n,\n   \n'),
+        ("d.json", '{"data": [{"q": "x, y", "a": "2"}]}'),
+    ],
+)
+def test_what_spreadsheets_and_wrappers_add_is_no_data(name: str, content: str) -> None:
+    assert [row.inputs for row in examples_of(written(name, content))] == [{"q": "x, y", "a": "2"}]
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("d.jsonl", "", r"^d\.jsonl is empty; add at least one example$"),
@@ -212,10 +254,23 @@ def test_long_values_fit_and_the_csv_modules_limit_is_put_back() -> None:
         (
             "d.jsonl",
             '{"a": "é"}\n'.encode("latin-1"),
-            r"line 1: byte 0xe9 at column 8 is not UTF-8",
+            r"line 1: byte 0xe9 at column 8 is no text in UTF-8",
         ),
-        ("d.csv", "q\nx\né\n".encode("latin-1"), r"^d\.csv, line 3: byte 0xe9 at column 1 is not"),
+        ("d.csv", "q\nx\né\n".encode("latin-1"), r"^d\.csv, line 3: byte 0xe9 at column 1 is no t"),
         ("d.csv", "q\nx\n".encode("utf-16"), r"^d\.csv is UTF-16; save it as UTF-8$"),
+        (
+            "d.csv",
+            "q\nx\n".encode("utf-16-le"),
+            "line 1: byte 0x00 at column 2 is no text in",
+        ),
+        ("d.jsonl", b'{"q": 1}\n\0\0', "line 2: byte 0x00 at column 1 is no text in UTF-8"),
+        ("d.json", '[{"a": 1},\n{"a": NaN}]', r"^d\.json, line 2: NaN is no JSON"),
+        (
+            "d.json",
+            '{"v": 1, "data": [{"q": 1}]}',
+            "an object; if .*; else let the file hold the li",
+        ),
+        ("d.json", '{"q": ["a"], "a": ["b"]}', r"expected a list of objects, got an object; if ev"),
         ("d.jsonl", b"\x1f\x8b\x08", "compressed by gzip; let its name end in .gz"),
         ("d.csv", b"PK\x03\x04", "is a ZIP file or a spreadsheet; unpack it, or export it"),
         ("d.csv", "version https://git-lfs.github.com/spec/v1\noid x\n", "run `git lfs pull`"),
