@@ -60,13 +60,11 @@ class Usage:
 
     def __post_init__(self) -> None:
         if not 0 <= self.cached <= self.input:
-            raise ValueError(
-                f"cached tokens are part of the input, 0 to {self.input}, got {self.cached}"
-            )
+            check_range(0, self.input, cached=self.cached)  # a part of it
         # Compared at once, as each call makes seven of these; the rest only says which is wrong.
-        if not 0 <= self.input <= MOST >= self.cache_write >= 0 <= self.output <= MOST:
-            check_range(0, MOST, input=self.input, cache_write=self.cache_write, output=self.output)
-        check_range(0, MOST, reasoning=self.reasoning)
+        a, b, c = self.cache_write, self.output, self.reasoning
+        if not 0 <= self.input <= MOST >= a >= 0 <= b <= MOST >= c >= 0:
+            check_range(0, MOST, input=self.input, cache_write=a, output=b, reasoning=c)
 
     @property
     def total(self) -> int:

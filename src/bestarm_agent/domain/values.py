@@ -374,7 +374,7 @@ class Position:
     alternatives: tuple[Token, ...] = ()  # likeliest first; ``chosen`` may be among them
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Request:
     """One rendered prompt for one model.
 
@@ -460,7 +460,7 @@ class Request:
         return content
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Reply(_CleanTexts):
     """A model's answer to one request.
 
@@ -504,8 +504,8 @@ class Reply(_CleanTexts):
         if self.reasoning and THOUGHT not in self.notices:
             object.__setattr__(self, "notices", (*self.notices, THOUGHT))
         check_range(0, 1, score=self.score)
-        check_range(0, MOST, usd_nanos=self.usd_nanos, calls=self.calls)
-        check_range(0, MOST, seconds=self.seconds, gpu_seconds=self.gpu_seconds)
+        amounts = {"usd_nanos": self.usd_nanos, "calls": self.calls}
+        check_range(0, MOST, **amounts, seconds=self.seconds, gpu_seconds=self.gpu_seconds)
 
     @property
     def said(self) -> str:
@@ -517,7 +517,7 @@ THOUGHT = "thinks before it answers: what it thought is kept, and not scored"
 RIGHT = 0.5  # a score of at least this counts as right
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Vote(_CleanTexts):
     """One judgement among those that a score is made of."""
 
@@ -542,7 +542,7 @@ def clip_rounding(score: float) -> float:
     return min(1.0, max(0.0, score)) if -1e-9 <= score <= 1 + 1e-9 else score
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Score(_CleanTexts):
     """A judge's score of one reply."""
 
