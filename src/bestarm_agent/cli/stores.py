@@ -13,6 +13,7 @@ from shlex import quote
 import click
 
 from bestarm_agent.cli.given import STUDY_FILE
+from bestarm_agent.config.files import shown_path
 from bestarm_agent.config.load import study_place
 from bestarm_agent.config.settings import Settings
 from bestarm_agent.domain.text import safe_lines
@@ -61,7 +62,7 @@ def find_run(run: str | None, store: str | None) -> tuple[str | Path, str]:
 def runnable(standing: Standing, where: StorePlace) -> Standing:
     """Return it with commands that run from this folder: they say where study and store lie."""
     place, study = store_option(where), standing.study or ""
-    here = quote(os.path.relpath(folder_of(where) / study))
+    here = quote(shown_path(Path(os.path.abspath(folder_of(where) / study))))
 
     def reach(decision: Decision | None) -> Decision | None:
         if decision is None or decision.next is None or decision.next.command is None:
