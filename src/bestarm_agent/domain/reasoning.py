@@ -81,10 +81,9 @@ def _parted(text: str) -> tuple[str, str, bool]:
     opened = _OPENING.match(begun) is not None
     if not opened and (first := _FIRST.match(begun)):
         return first[0], begun[first.end() :].strip(_BLANK), False
-    if not opened and not _CLOSING.search(text):  # as nearly all
-        return "", text, False
-    # of what it thought, a model quotes as it likes
-    read = text if opened else _CODE.sub(lambda code: " " * len(code[0]), text)
+    # of what it thought, a model quotes as it likes; few replies hold a tag at all
+    as_it_is = opened or not _CLOSING.search(text)
+    read = text if as_it_is else _CODE.sub(lambda code: " " * len(code[0]), text)
     closings = list(_CLOSING.finditer(read))
     ends = [tag.end() for tag in closings if not _is_quoted(tag, within_sentences=not opened)]
     # All closing tags look quoted ("'</think>'"), yet the model began by thinking: one of them
