@@ -64,7 +64,7 @@ def drawn(width: int = 110, max_rows: int = 10) -> str:
         spent=Spend(answers=9, calls=11, tokens=1234, usd_nanos=250_000_000),
         waits=(Wait("openai", "backing off after: rate-limited", 2, 12.4),),
     )
-    return printed(screen_of(standing, max_rows), width)
+    return printed(screen_of(changed(standing, told=6), max_rows), width)
 
 
 def test_a_model_that_is_being_loaded_is_a_reason_to_wait() -> None:
@@ -166,6 +166,26 @@ def test_on_80_columns_label_counts_estimate_interval_and_state_can_be_read() ->
     assert 50 < float(cells[3]) < 100
     assert interval(wide_standing().rows[0]) in best
     assert best.rstrip().endswith("● leading")
+
+
+def test_on_60_columns_the_state_is_whole_and_no_estimate_stands_without_its_interval() -> None:
+    standing = wide_standing()
+    for width in (80, 60, 50):
+        lines = printed(CandidateTable(standing, 4), width).splitlines()
+        assert max(map(len, lines)) <= width
+        head = " ".join(lines[0].split())
+        assert ("estimate 95 % interval" in head) == (width == 80)
+        assert head.startswith("candidate right")
+        states = [state(row) for row in standing.rows[:4]]
+        assert [text in line for text, line in zip(states, lines[1:], strict=False)] == [True] * 4
+
+
+def test_the_screen_counts_in_flight_what_its_rows_do() -> None:
+    standing = wide_standing()
+    rows = tuple(replace(row, pending=2) for row in standing.rows)
+    told = standing.asked - sum(row.pending for row in rows)
+    shown = printed(screen_of(changed(standing, rows=rows, told=told, in_flight=0), 10), 120)
+    assert f"in flight: {2 * len(rows)}" in shown
 
 
 def test_states_are_words_with_marks_and_one_vocabulary() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import Timer
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -141,7 +143,8 @@ def screen_of(standing: Standing, max_rows: int) -> RenderableType:
     lines: list[RenderableType] = [head, used, spent, table]
     if hidden := hidden_line(standing.rows[max_rows:]):
         lines.append(Text(hidden))
-    lines.append(Text(f"in flight: {standing.in_flight:,}"))
+    # those of the rows, and not the calls under way: an answer may wait for its call, or its score
+    lines.append(Text(f"in flight: {standing.asked - standing.told:,}"))
     if standing.waits:
         lines.append(Text(f"waiting: {waits_line(standing.waits)}"))
     notes = problem_lines(standing)[:_MOST_PROBLEMS]
@@ -163,43 +166,44 @@ class CandidateTable:
             self._rows = (*self._rows[:-1], self._chosen)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns, cells = self._columns()
-        head, lines = table_lines(columns, zip(*cells, strict=True), options.max_width)
+        titled, width = [*self._columns()], options.max_width
+        head, lines = _laid_out(titled, width)
+        if max(map(cell_len, (head, *lines))) > width:
+            # Names are as short as may be: what was seen and the state say more than an estimate,
+            # which never stands without its interval.
+            titled[2:4] = []
+            head, lines = _laid_out(titled, width)
         yield Text(head, "bold", no_wrap=True)
         for row, line in zip(self._rows, lines, strict=True):
             style = "red" if row.is_broken else _STYLES[row.status]
             yield Text(line, style, no_wrap=True)
-        if note := estimates_line(self._rows):
+        if "estimate" in head and (note := estimates_line(self._rows)):
             yield Text(note, _STYLES[Status.WORSE])
 
-    def _columns(self) -> tuple[list[Column], list[list[str]]]:
-        """Return the columns and the cells of each; further ones leave where there is no room."""
+    def _columns(self) -> Iterator[tuple[Column, list[str]]]:
+        """Yield the columns and the cells of each; the last leave where there is no room."""
         rows, graded = self._rows, self._standing.graded
         sure = percent(self._standing.confidence, exact=True)
-        columns = [
-            (Column("candidate", "middle"), [row.candidate.label for row in rows]),
-            (
-                Column(seen_title(graded=graded), right=True),
-                [seen(row, graded=graded) for row in rows],
-            ),
-            (Column("estimate", right=True), [estimate(row) for row in rows]),
-            (Column(f"{sure} interval", right=True), [interval(row) for row in rows]),
-            (Column("state"), [state(row) for row in rows]),
-        ]
-        columns += ((Column(name, right=True, leaves=True), c) for name, c in self._optional())
-        return [column for column, _ in columns], [cells for _, cells in columns]
-
-    def _optional(self) -> Iterator[tuple[str, list[str]]]:
-        rows = self._rows
+        number, further = partial(Column, right=True), partial(Column, right=True, leaves=True)
+        yield Column("candidate", "middle"), [row.candidate.label for row in rows]
+        yield number(seen_title(graded=graded)), [seen(row, graded=graded) for row in rows]
+        yield number("estimate"), [estimate(row) for row in rows]
+        yield number(f"{sure} interval"), [interval(row) for row in rows]
+        yield Column("state"), [state(row) for row in rows]
         if any(row.limits for row in rows):
-            yield "limits", [limits_text(row) for row in rows]
+            yield further("limits"), [limits_text(row) for row in rows]
         if any(price_of_use(row) for row in rows):
-            yield "per 1,000", [use_text(row) for row in rows]
+            yield further("per 1,000"), [use_text(row) for row in rows]
         if self._standing.end is None:
-            yield "in flight", [f"{row.pending:,}" for row in rows]
+            yield further("in flight"), [f"{row.pending:,}" for row in rows]
         if any(row.p50_seconds for row in rows):
-            yield "p50", [seconds_text(row.p50_seconds) for row in rows]
-            yield "p95", [seconds_text(row.p95_seconds) for row in rows]
+            yield further("p50"), [seconds_text(row.p50_seconds) for row in rows]
+            yield further("p95"), [seconds_text(row.p95_seconds) for row in rows]
+
+
+def _laid_out(titled: Sequence[tuple[Column, list[str]]], width: int) -> tuple[str, list[str]]:
+    columns, cells = zip(*titled, strict=True)
+    return table_lines(columns, zip(*cells, strict=True), width)
 
 
 # An estimate that far from the share that was right looks like a mistake to whoever reads both in

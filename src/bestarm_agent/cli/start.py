@@ -9,8 +9,6 @@ from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
 
-import click
-
 from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.output import (
     Column,
@@ -58,11 +56,9 @@ def demo(given: Given, folder: Path) -> int:
     study = write_demo(folder)
     code = run_study(Study.open(study), given)
     if code == EXIT_OK:
-        click.echo(
-            f"\nThe study:  {study}\n"
-            "Your own:   bestarm-agent init     (writes a commented study.yaml)",
-            err=given.as_json,
-        )
+        own = "Your own:   bestarm-agent init     (writes a commented study.yaml)"
+        console = stderr_console() if given.as_json else stdout_console()
+        print_line(console, f"\nThe study:  {study}\n{own}", indent=len("The study:  "))
     return code
 
 

@@ -139,7 +139,8 @@ def _sure(question: Question, n_challengers: int) -> str:
 def _rows(label: str, challenger: Challenger) -> list[ModeRow]:
     """Return a table row for a challenger, and after it one for each slice."""
     over_all, *slices = challenger.comparisons
-    rows = [ModeRow(_cells(label, over_all), over_all.verdict, statement(label, challenger))]
+    whole = f"{label} · all examples" if slices else label  # its slices may decide otherwise
+    rows = [ModeRow(_cells(whole, over_all), over_all.verdict, statement(label, challenger))]
     for part, group in zip(challenger.parts[1:], slices, strict=True):
         name = safe(part.name)
         sentence = f"{label} is {_found(group, f' on {name}')}"
