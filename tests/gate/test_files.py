@@ -78,7 +78,7 @@ def test_the_worst_verdict_is_that_of_the_gate(
 def test_a_slice_is_a_test_of_its_own_in_junit() -> None:
     found = gate_result("b", {"p": challenger(400, 0.5, ("l=de", 0.0))})
     over_all, de = ElementTree.fromstring(junit(found, "s")).findall("testcase")
-    assert (over_all.get("name"), de.get("name")) == ("p", "p · l=de")
+    assert (over_all.get("name"), de.get("name")) == ("p · all examples", "p · l=de")
     failure = de.find("failure")
     assert failure is not None
     assert "worse by more than 5 points on l=de" in (failure.get("message") or "")
