@@ -23,7 +23,7 @@ PAGES = {  # and a text of each
     "#/run/0/latest": "Take c0",
     "#/run/0/latest/pairs": "Answers of all candidates",
     "#/run/0/latest/pair/0": "1 of 4",
-    "#/run/0/latest/compare?a=c0&b=c1": "They differ on 1 examples",
+    "#/run/0/latest/compare?a=c0&b=c1": "They differ on 1 example",
 }
 Scene = Callable[["Page"], Awaitable[None]]
 Scheme = Literal["light", "dark"]
@@ -83,7 +83,7 @@ def test_from_the_runs_to_an_answer_and_its_rival(store: Path) -> None:
         assert texts[:3] == [f"France? {ATTACK}", REPLIES["c1", E0], "Paris"]
         assert await page.title() == f"{E0} - Answers - {await run_id(page)} - Runs"
         await page.evaluate("location.hash = '#/run/0/latest/compare?a=c0&b=c1'")
-        await page.get_by_role("heading", name="They differ on 1 examples").wait_for()
+        await page.get_by_role("heading", name="They differ on 1 example").wait_for()
         sides = await page.locator(".sides pre").all_inner_texts()
         assert sides == [REPLIES["c0", E0], REPLIES["c1", E0]]
         assert await page.locator("img, body script").count() == 0
@@ -133,7 +133,7 @@ def test_scores_are_hidden_until_an_answer_is_labelled_on_a_narrow_screen(store:
         await page.keyboard.press("w")
         await page.get_by_role("heading", name="Score 0").wait_for()
         await page.evaluate("location.hash = '#/run/0/latest/compare?a=c0&b=c1'")
-        await page.get_by_role("heading", name="They differ on 1 examples").wait_for()
+        await page.get_by_role("heading", name="They differ on 1 example").wait_for()
         assert await page.evaluate("document.documentElement.scrollWidth") <= 380
 
     browse(store, scene)

@@ -26,6 +26,7 @@ from bestarm_agent.report.words import (
     most_used,
     number_lines,
     problem_lines,
+    seen_line,
     seen_title,
     state,
     time_left,
@@ -159,4 +160,5 @@ def neighbours(seqs: Sequence[int], seq: int) -> Object:
 def comparison_page(c: PairedComparison) -> Object:
     """Describe a comparison, without the examples on which the two differ."""
     numbers = {key: value for key, value in asdict(c).items() if key != "flips"}
-    return {**numbers, "n": c.n, "n_flips": len(c.flips), "said": comparison_line(c)}
+    said = {"here": seen_line(c), "said": comparison_line(c)}
+    return {**numbers, "n": c.n, "n_flips": len(c.flips), **said}

@@ -125,7 +125,7 @@ async function runsPage() {
 function runsTable(runs) {
   if (!runs.length) return h("p", {}, "No run yet. ", h("code", {}, "bestarm-agent select"), " begins one.");
   const several = new Set(runs.map((run) => run.store)).size > 1;
-  const columns = [["study"], ["winner"], ["score", "n extra"], ["cost", "n"], ["answers", "n"], ["run", "extra"]];
+  const columns = [["study"], ["winner"], ["score", "n extra"], ["cost", "n"], ["answers", "n extra"], ["run", "extra"]];
   if (several) columns.push(["store", "extra"]);
   const rows = runs.map((run, i) => runRow(run, several, i < TOLD_RUNS));
   tellWinners(runs.slice(0, TOLD_RUNS), rows);
@@ -168,7 +168,7 @@ function runRow(run, several, isTold) {
     h("td", { class: "tight" }, h("input", { type: "checkbox", "aria-label": `mark ${run.name}, ${run.id}`, "data-store": run.store, "data-run": run.id }), " ",
       h("a", { href: runHash({ store: run.store, run: run.id }) }, run.name)),
     h("td", { class: "label" }, waits || run.state), h("td", { class: "n extra" }, waits), h("td", { class: "n" }, waits),
-    h("td", { class: "n" }, count(run.n_told)),
+    h("td", { class: "n extra" }, count(run.n_told)),
     h("td", { class: "extra tight", title: `began ${run.at.slice(0, 16).replace("T", " ")} UTC` }, run.id),
     several ? h("td", { class: "extra tight", title: run.place }, ending(run.place, 22)) : null);
 }
@@ -551,12 +551,14 @@ async function comparePage(at, query) {
   const square = table([[""], ["B right", "n"], ["B wrong", "n"]], [
     h("tr", {}, h("th", { scope: "row" }, "A right"), cell(found.both), cell(found.only_a)),
     h("tr", {}, h("th", { scope: "row" }, "A wrong"), cell(found.only_b), cell(found.neither))]);
+  const alone = [["A", found.scored_a], ["B", found.scored_b]].filter(([, scored]) => scored > found.n)
+    .map(([name, scored]) => `${count(scored - found.n)} scored for ${name} alone`).join(", ");
   main.append(
-    h("p", {}, `A = ${found.a}, B = ${found.b}. ${count(found.n)} of ${count(found.n_examples)} examples were scored for both; only they count here `
-      + `(${count(found.scored_a - found.n)} more of A and ${count(found.scored_b - found.n)} more of B are left out).`),
+    h("p", {}, `A = ${found.a}, B = ${found.b}. ${count(found.n)} of ${count(found.n_examples)} examples were scored for both; only they count here`
+      + (alone ? ` (left out: ${alone}).` : ".")),
     h("div", { class: "square" }, square),
-    h("p", {}, `Mean of A ${Math.round(100 * found.mean_a)} %, of B ${Math.round(100 * found.mean_b)} %. `, h("strong", {}, capital(found.said) + ".")),
-    h("h2", {}, found.n_flips ? `They differ on ${count(found.n_flips)} examples` : "They score alike on all of these"),
+    h("p", {}, `Mean of A ${Math.round(100 * found.mean_a)} %, of B ${Math.round(100 * found.mean_b)} %. ${capital(found.here)}. `, h("strong", {}, capital(found.said) + ".")),
+    h("h2", {}, found.n_flips ? `They differ on ${count(found.n_flips)} ${found.n_flips === 1 ? "example" : "examples"}` : "They score alike on all of these"),
     ...found.flips.map((pair) => flip(at, other ? { store: at.store, run: other } : at, pair)));
   if (found.n_flips > found.flips.length) main.append(h("p", { class: "dim" }, `The first ${found.flips.length} are shown; bestarm-agent compare --all prints all.`));
 }
