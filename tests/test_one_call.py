@@ -251,7 +251,7 @@ def test_a_call_that_raises_is_left_out_and_said() -> None:
             raise KeyError(example)
         return None if example % 10 == 1 else right(candidate, example)
 
-    said = r"calls of \d+ raised .* KeyError: \d+ \(test_one_call"
+    said = r"calls of \d+ failed .* KeyError: \d+ \(test_one_call"
     with pytest.warns(RuntimeWarning, match=said):
         standing = find_best(fails_at_times, [0, 1, 2], range(300))
     assert standing.rows[0].index == 0
@@ -324,10 +324,11 @@ NO_SCORES: list[tuple[object, str]] = [
         ("evaluate", {}, "`evaluate` must be a function, got 'evaluate'"),
         (right, {"scorer": right}, "a function's score is what `evaluate` returns"),
         (right, {"candidates": []}, "there are no candidates; give at least two"),
-        (lambda _c, _e: "text", {}, r"it returned the text 'text'; name a scorer"),
-        (lambda _c, _e: None, {}, r"0 raised, \d+ returned None$"),
+        (lambda _c, _e: "text", {}, r"\d failed, .* it returned the text 'text'; name a scorer"),
+        (answer, {"scorer": []}, r"`scorer` must be a text or a mapping .* got \[\]"),
+        (lambda _c, _e: None, {}, r"0 failed, \d+ returned None$"),
         (lambda _c, _e: "x" * 5_000_000, {"scorer": "exact"}, "it returned 5,000,000 characters"),
-        (hangs, {"budget": Budget(seconds=1)}, r"0 raised, 0 returned None, \d had not returned"),
+        (hangs, {"budget": Budget(seconds=1)}, r"0 failed, 0 returned None, \d had not returned"),
         (lambda _c, _e: 1, {"scorer": "exact"}, "with a scorer it must return a text, got 1"),
         (answer, {"scorer": "exact", "examples": [1]}, "an example is a mapping"),
         (answer, {"scorer": "exakt"}, "did you mean `exact`"),

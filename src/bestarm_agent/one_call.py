@@ -152,7 +152,7 @@ def _study(
         "prompts": [{"as-given": "as given"}],
         # A study needs both keys; the examples are handed over, and the prompt is never rendered.
         "dataset": "as-given",  # is not read
-        "scorer": scorer or "recorded",
+        "scorer": "recorded" if scorer is None else scorer,
         "selector": rule,
         "limits": {"in_flight": in_flight},
     }
@@ -290,7 +290,7 @@ def _run(
 
 
 def _report_failures(provider: _Function, standing: Standing) -> None:
-    """Warn of calls that raised or hung; raise ConfigError if no call has a score."""
+    """Warn of calls that failed or hung; raise ConfigError if no call has a score."""
     first = provider.first_error
     the_first = f"; the first: {_message(first)}" if first is not None else ""
     # Some failures are a warning: the intervals count them at their worst. Without any score there
@@ -298,11 +298,11 @@ def _report_failures(provider: _Function, standing: Standing) -> None:
     if standing.end == End.FAILURES and not any(row.n for row in standing.rows):
         hung = f", {provider.cut_off:,} had not returned at the end" if provider.cut_off else ""
         raise ConfigError(
-            f"no call of the function could be scored: {provider.failed:,} raised, "
+            f"no call of the function could be scored: {provider.failed:,} failed, "
             f"{provider.empty:,} returned None{hung}{the_first}"
         ) from first
-    raised = f"raised and are left out{the_first}"
-    for n, what in (provider.failed, raised), (provider.cut_off, "had not returned at the end"):
+    failed = f"failed and are left out{the_first}"
+    for n, what in (provider.failed, failed), (provider.cut_off, "had not returned at the end"):
         if n:
             calls = f"{counted(n, 'call')} of {standing.asked:,}"
             warnings.warn(f"{calls} {what}", RuntimeWarning, stacklevel=3)

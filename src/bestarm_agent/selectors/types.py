@@ -226,7 +226,7 @@ class Problem:
             f"independent examples are in 0..{n - 1}, got {outside}": outside is None,
             f"seed must be >= 0, got {self.seed}": self.seed >= 0,
             f"confidence must be in (0, 1), got {self.confidence}": 0 < self.confidence < 1,
-            f"budget must be at least 1 pull, got {budget}": budget is None or budget >= 1,
+            f"budget must be at least 1 answer, got {budget}": budget is None or budget >= 1,
             f"within must be in (0, 1), got {within}": within is None or 0 < within < 1,
             "within needs intervals; set track_intervals=True": within is None or has_intervals,
             f"{k} candidates need as many costs, got {len(costs)}": self.costs is None

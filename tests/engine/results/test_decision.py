@@ -229,6 +229,12 @@ def test_a_mean_that_rounds_to_all_is_not_said_to_be_all() -> None:
     assert "On new examples like these: 99 % right, between" in standing.decision.text
 
 
+def test_of_new_examples_nothing_is_said_where_nothing_is_known() -> None:
+    said = standing_with(["a", "b"], [[1.0], []], n_examples=60).decision.text
+    assert said.startswith("a leads so far: 1 of 1 right.")
+    assert "On new examples" not in said
+
+
 def test_gpu_seconds_are_a_price_where_there_are_no_dollars() -> None:
     standing = ended(52, 51)
     rows = [

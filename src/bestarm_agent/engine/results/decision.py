@@ -474,7 +474,8 @@ def _on_new(s: Standing, draft: Decision) -> list[str]:
     if s.guarantee is Guarantee.HEURISTIC:
         return ["It was chosen by a model of the scores, which proves nothing."]
     on_new = s.new_examples
-    if on_new is None:
+    # of one or two answers an interval may be all that there is, and so says nothing
+    if on_new is None or span(on_new.lower, on_new.upper) == span(0.0, 1.0):
         return []
     mean, ends = percent(on_new.mean, whole=True), span(on_new.lower, on_new.upper)
     what = f"mean score {mean}" if s.graded else f"{mean} right"
