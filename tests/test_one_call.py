@@ -392,11 +392,18 @@ def test_overrides_that_are_no_mapping_are_named(overrides: Any) -> None:  # noq
         select({"name": "x"}, overrides={1: 2}, show=False)  # type: ignore[dict-item]
 
 
+WRONG: dict[str, tuple[Any, ...]] = {
+    "in_flight": (None, "3"),
+    "budget": (5, {"answers": 5}),
+    "usd_per_call": (-1, float("nan"), float("inf"), "abc", True, [1], {}),
+    "scorer": ([], 0, 5),
+}
+
+
 @pytest.mark.parametrize(
-    ("named", "value"),
-    [("in_flight", None), ("in_flight", "3")]
-    + [("usd_per_call", value) for value in (-1, float("nan"), float("inf"))],
+    ("named", "value"), [(name, value) for name, values in WRONG.items() for value in values]
 )
 def test_settings_that_no_call_can_have_are_refused_by_name(named: str, value: Any) -> None:  # noqa: ANN401
-    with pytest.raises(ConfigError, match=f"`{named}` must be .*, got {value!r}"):
-        find_best(lambda _c, _e: 1.0, ["a", "b"], [1], show=False, **{named: value})
+    got = re.escape(f"got {value!r}")
+    with pytest.raises(ConfigError, match=f"{named}`? must be .*, {got}"):
+        find_best(lambda _c, _e: 1.0, ["a", "b"], [{"q": 1}], show=False, **{named: value})

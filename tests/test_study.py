@@ -108,7 +108,7 @@ def test_more_wanted_than_there_are_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_number_is_no_budget(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"such as Budget\(answers=60\), got 60"):
+    with pytest.raises(ConfigError, match=r"such as Budget\(answers=60\), got 60"):
         run_all(write_study(tmp_path), 60)  # type: ignore[arg-type]
 
 
@@ -149,7 +149,7 @@ async def test_candidates_join_between_and_while_running(tmp_path: Path) -> None
     async with Study.open(path) as study:
         await study.run(Budget(answers=10))
         study.add_candidates([{"model": "replay/c5", "prompt": "q", "label": "late"}])
-        with pytest.raises(TypeError, match="specs must be a list of candidates"):
+        with pytest.raises(ConfigError, match="specs must be a list of candidates"):
             study.add_candidates({"model": "replay/c5", "prompt": "q"})  # type: ignore[arg-type]
         running = asyncio.create_task(study.run(Budget(answers=60)))
         await reached(20, study, running)

@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from math import inf, nan
+from math import nan
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ from bestarm_agent.cli.run import frames, print_notices
 from bestarm_agent.config.datasets import FileRow, examples_of
 from bestarm_agent.config.functions import is_async
 from bestarm_agent.config.input_specs import DatasetSpec
-from bestarm_agent.domain.spend import Budget, Spend, nanos
+from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.text import safe, shortened
 from bestarm_agent.domain.values import Example, Json, Reply, Request, clip_rounding, digest
 from bestarm_agent.engine.call import MOST_CHARS
@@ -112,8 +112,11 @@ def find_best(
         raise ConfigError("`scorer` names one; a function's score is what `evaluate` returns")
     if not isinstance(in_flight, int):
         raise ConfigError(f"`in_flight` must be a whole number of calls, got {in_flight!r:.60}")
-    if not 0 <= float(usd_per_call or 0) < inf:
-        raise ConfigError(f"`usd_per_call` must be dollars, 0 or more, got {usd_per_call!r:.60}")
+    try:
+        usd_nanos = Budget(usd=usd_per_call).usd_nanos
+    except ValueError:
+        got = f"got {usd_per_call!r:.60}"
+        raise ConfigError(f"`usd_per_call` must be dollars, 0 or more, {got}") from None
     named, rows = _named(candidates), _rows(examples, "examples")
     if not named:
         raise ConfigError("there are no candidates; give at least two")
@@ -123,7 +126,7 @@ def find_best(
     # rows.
     by_id = dict(zip((row.id for row in given), rows, strict=True))
     values = [item for _, item in named]
-    provider = _Function(evaluate, values, by_id, in_flight, usd_per_call, with_text=with_text)
+    provider = _Function(evaluate, values, by_id, in_flight, usd_nanos, with_text=with_text)
     rule: dict[str, Json] = {"name": selector, "confidence": confidence, "seed": seed}
     opening = Study.open(
         _study([label for label, _ in named], scorer, rule, in_flight),
@@ -191,7 +194,7 @@ class _Function(Provider[ProviderOptions]):
         candidates: Sequence[Any],
         examples: Mapping[str, Any],
         in_flight: int,
-        usd_per_call: float | None,
+        usd_nanos: int | None,  # of a call
         *,
         with_text: bool,  # whether it returns texts for a scorer
     ) -> None:
@@ -201,7 +204,7 @@ class _Function(Provider[ProviderOptions]):
         self.first_error: Exception | None = None
         self._evaluate, self._candidates, self._examples = evaluate, candidates, examples
         self._in_flight = in_flight
-        self._usd, self._with_text = usd_per_call, with_text
+        self._usd_nanos, self._with_text = usd_nanos, with_text
 
     async def start(self) -> None:
         """Get threads ready."""
@@ -215,7 +218,7 @@ class _Function(Provider[ProviderOptions]):
         """Return that a reply depends on the example; prices only if the user gave one."""
         return Capabilities(
             params=frozenset(),
-            price_source=None if self._usd is None else "usd_per_call",
+            price_source=None if self._usd_nanos is None else "usd_per_call",
             in_flight=self._in_flight,
             queued=True,
             by_example=True,
@@ -224,7 +227,7 @@ class _Function(Provider[ProviderOptions]):
 
     def bound(self, request: Request) -> Spend:
         """Return one call, at the price that the user gave."""
-        return Spend(calls=1, usd_nanos=nanos(self._usd or 0))
+        return Spend(calls=1, usd_nanos=self._usd_nanos or 0)
 
     async def generate(self, request: Request) -> Reply:
         """Call the function; raise ProviderError where it returned nothing that can be scored."""
@@ -258,8 +261,7 @@ class _Function(Provider[ProviderOptions]):
         if text is None or result is None:
             self.empty += 1
             raise failure(FailureKind.INTERNAL, "the function returned None: there is no score")
-        usd = None if self._usd is None else nanos(self._usd)
-        seconds = time.monotonic() - began
+        seconds, usd = time.monotonic() - began, self._usd_nanos
         return Reply(text, score=score, seconds=seconds, usd_nanos=usd, recorded=score is not None)
 
 

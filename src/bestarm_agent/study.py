@@ -221,17 +221,16 @@ class Study:
 
         Raises:
             ConfigError: there is only one candidate, and the rule would ask nothing; dollars are
-                capped, and a model's price is not known.
+                capped, and a model's price is not known; ``budget`` is none, such as a number.
             StoreError: the store could not be written.
             RuntimeError: an earlier call is under way.
-            TypeError: ``budget`` is none, such as a number.
         """
         if self._is_running:
             raise RuntimeError(
                 "run() is under way in this study; await that call, or end it with stop()"
             )
         if budget is not None and not isinstance(budget, Budget):
-            raise TypeError(f"budget must be a Budget, such as Budget(answers=60), got {budget!r}")
+            raise ConfigError(f"budget must be a Budget, such as Budget(answers=60), got {budget}")
         run = self._run
         _check_choice(run.record)
         self._is_running = True
@@ -284,10 +283,10 @@ class Study:
         A cap that allows as much already stays as it is, and none is added.
 
         Raises:
-            TypeError: ``more`` is no budget.
+            ConfigError: ``more`` is no budget.
         """
         if not isinstance(more, Budget):
-            raise TypeError(f"more must be a Budget, such as Budget(answers=60), got {more!r}")
+            raise ConfigError(f"more must be a Budget, such as Budget(answers=60), got {more!r}")
         self._run.loop.raise_budget(more, self._confirming.spent)
 
     def stop(self) -> None:
@@ -306,12 +305,12 @@ class Study:
                 ``prompt`` may also be a whole prompt instead of a name.
 
         Raises:
-            ConfigError: one is wrong or is there already; none joins then.
-            TypeError: ``specs`` is no list of such, but one of them, say.
+            ConfigError: one is wrong or is there already, or ``specs`` is no list of such, but one
+                of them, say; none joins then.
         """
         given: object = specs
         if not isinstance(given, list | tuple):
-            raise TypeError(f"specs must be a list of candidates, got {specs!r}")
+            raise ConfigError(f"specs must be a list of candidates, got {specs!r}")
         return self._run.add(specs)
 
     def standing(self, *, of_new: bool = True) -> Standing:

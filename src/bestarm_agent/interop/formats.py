@@ -442,20 +442,14 @@ def _lm_eval(rows: Iterable[Object], path: Path) -> Iterator[Result]:
     candidate = _lm_eval_candidate(path, task, date)
     for row in rows:
         answer = row["resps"][0][0]
+        # metrics that are one number per document count; others are made of several
+        found = [(f"{name},{row['filter']}", row.get(name)) for name in row["metrics"]]
         yield Result(
             candidate=candidate,
             example=str(row["doc_hash"])[:16],  # a document that comes twice is one example
             task=task,
-            scores={  # metrics that are one number per document; others are made of several
-                f"{name},{row['filter']}": float(row[name])
-                for name in row["metrics"]
-                if isinstance(row.get(name), bool | int | float)
-            },
-            words={
-                f"{name},{row['filter']}": row[name]
-                for name in row["metrics"]
-                if isinstance(row.get(name), str)
-            },
+            scores={name: float(value) for name, value in found if isinstance(value, int | float)},
+            words={name: value for name, value in found if isinstance(value, str)},
             repeat=f"{date} {row.get('doc_id')}",
             question=json.dumps(row["doc"], ensure_ascii=False),
             fields=row["doc"] if isinstance(row["doc"], Mapping) else {},

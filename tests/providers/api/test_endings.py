@@ -415,3 +415,12 @@ def test_no_mutation_of_a_good_body_becomes_a_silent_zero(
             n_answers += 1
             assert one.tool_calls if tools else one.text == GOOD, body
     assert 30 < n_answers < 270, "some mutations matter, and some do not"
+
+
+@pytest.mark.parametrize("form", ["chat", "messages"])
+def test_an_error_without_content_beside_an_answer_is_none(api: FakeApi, form: str) -> None:
+    """As one-api writes it into every answer."""
+    nothing = {"error": {"message": "", "type": "", "param": "", "code": None}}
+    (found,) = read(api, form, lambda body: {**body, **nothing})
+    assert isinstance(found, Reply)
+    assert found.text == GOOD

@@ -244,6 +244,7 @@ def test_the_words_of_an_error_are_found_wherever_they_are(body: object) -> None
         *({"error": "too hot"}, {"object": "error", "message": "too hot", "code": None}),
         *({"error": [{"message": "too hot"}]}, {"message": "too hot", "success": False}),
         {"choices": None, "base_resp": {"status_code": 1000, "status_msg": "too hot"}},
+        {"error_code": 500, "error_message": "too hot"},  # SambaNova
     ],
 )
 def test_an_error_in_a_good_response_may_have_any_shape(body: dict[str, Json]) -> None:
@@ -363,6 +364,12 @@ def test_a_quota_without_a_wait_is_used_up() -> None:
         (400, "The model `x` has been decommissioned", K.MODEL_NOT_FOUND),
         (405, "Method Not Allowed", K.MODEL_NOT_FOUND),
         (498, "flex tier capacity exceeded", K.RATE_LIMITED),
+        (429, "You exceeded your current token quota: <org> 1, check your plan", K.QUOTA_EXHAUSTED),
+        (429, "您的账户已欠费，请充值后重试", K.QUOTA_EXHAUSTED),  # Zhipu's 1113
+        (400, "Prompt 超长", K.TOO_LONG),  # its 1261
+        (400, "too many tokens: 9", K.TOO_LONG),
+        (500, "Too many tokens, please wait before trying again.", K.SERVER),  # Bedrock's limit
+        (500, "Unexpected endpoint or method. (POST /x)", K.MODEL_NOT_FOUND),  # LM Studio's 200
         (520, "", K.SERVER),
         (418, "", K.BAD_REQUEST),
     ],

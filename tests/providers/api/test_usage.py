@@ -52,7 +52,10 @@ def test_an_answer_has_the_most_tokens_that_its_counts_allow(
     assert given.contradict == contradict
 
 
-@pytest.mark.parametrize("broken", [{}, {"prompt_tokens": 5}, {"prompt_tokens": "5"}])
+TIME: dict[str, Json] = {"prompt_tokens": 1_764_442_800_000_000_000, "completion_tokens": 5}
+
+
+@pytest.mark.parametrize("broken", [{}, {"prompt_tokens": 5}, {"prompt_tokens": "5"}, TIME])
 def test_counts_that_are_none_are_none(broken: dict[str, Json]) -> None:
     assert openai_usage(broken, CHAT) == Counts()
 

@@ -20,10 +20,10 @@ _REDIRECTS, _SERVER_ERRORS = range(300, 400), 500
 _STATUSES = range(400, 600)  # of errors
 _FORBIDDEN = 403
 # Where the words of an error stand, in the order of how much they say; objects and lists in these
-# places are searched in turn. The last two are MiniMax's.
+# places are searched in turn. The last are MiniMax's and SambaNova's.
 _TEXTS = (
     *("message", "msg", "detail", "error", "errors", "error_description", "title"),
-    *("base_resp", "status_msg"),
+    *("base_resp", "status_msg", "error_message"),
 )
 _DEEPEST = 6  # levels that are searched
 _ANSWERS = ("choices", "output", "content", "data")  # a list under one of these is an answer
@@ -60,10 +60,10 @@ _BY_TEXT: tuple[tuple[frozenset[int], re.Pattern[str], FailureKind], ...] = tupl
     for kind, statuses, pattern in (
         (
             *(FailureKind.TOO_LONG, (400, 422, 500)),
-            r"context.(length|window|limit|size)|too many tokens|token limit|`inputs`.{0,40}must "
+            r"context.(length|window|limit|size)|token limit|`inputs`.{0,40}must "
             r"|maximum (number of )?(input )?tokens|maximum (prompt|input) length"
             r"|\b(prompts?|inputs?|messages)\b.{0,40}"
-            r"(too (long|large)|longer than|(?<!not )exceed)",
+            r"(too (long|large)|longer than|(?<!not )exceed)|超长|too many tokens(?!, please)",
         ),
         (
             *(FailureKind.CONTENT_FILTERED, (400, 403, 500)),
@@ -73,10 +73,10 @@ _BY_TEXT: tuple[tuple[frozenset[int], re.Pattern[str], FailureKind], ...] = tupl
         ),
         (
             *(FailureKind.QUOTA_EXHAUSTED, (400, 403, 429, 500)),
-            r"credit balance|current quota|insufficient(_|.{0,9} )(balance|credits?|funds|quota)"
+            r"欠费|current.(token )?quota|insufficient(_|.{0,9} )(balance|credits?|funds|quota)"
             r"|balance is (insufficient|too low)|(any|no|available|of) credits?\b|arrearage|余额"
             r"|spend(ing)?[ _](limit|cap|alert)|billing_|usage limits|(over|exceeded).?budget"
-            r"|budget.{0,10}exceeded|free tier.{0,30}exhausted|key limit exceeded",
+            r"|budget.{0,10}exceeded|free tier.{0,30}exhausted|key limit exceeded|credit balance",
         ),
         (FailureKind.BAD_REQUEST, (429,), r"request too large|must be reduced"),
         (FailureKind.RATE_LIMITED, (403, 500), r"rate.?limit|too many requests"),
@@ -89,7 +89,7 @@ _BY_TEXT: tuple[tuple[frozenset[int], re.Pattern[str], FailureKind], ...] = tupl
         (
             *(FailureKind.MODEL_NOT_FOUND, (400, 500)),
             r"model\b.{0,200}((does )?not exist|not found|been decommissioned)|not a valid model"
-            r"|model_not_found|invalid model(:| name| id)|llm provider not provided",
+            r"|model_not_found|invalid model(:| name| id)|llm provider not|unexpected endpoint",
         ),
     )
 )

@@ -184,6 +184,9 @@ def read_body(content: bytes) -> Mapping[str, Json]:
         body = body[0]
     if not isinstance(body, dict):
         raise MalformedError(f"{content[:_SHOWN]!r} is not a JSON object")
+    # one-api writes an error without content into every answer
+    if isinstance(error := body.get("error"), dict) and not any(error.values()):
+        body["error"] = None
     return body
 
 
@@ -204,9 +207,10 @@ def as_text(value: object) -> str | None:
 
 def as_count(value: object) -> int | None:
     """Return the value if it can be a number of tokens, also as a text or a float, else None."""
-    if isinstance(value, str | float) and re.fullmatch(r"\d{1,15}(\.0*)?", str(value)):
+    if isinstance(value, str | float) and re.fullmatch(r"\d{1,12}(\.0*)?", str(value)):
         value = int(float(value))
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    # No reply has more, such as a time stamp; and sums of counts are counts.
+    return value if type(value) is int and 0 <= value < 10**12 else None  # True is none either
 
 
 def spoken(content: object, *kinds: str) -> str | None:
