@@ -338,9 +338,12 @@ class Study:
         """Calls of proposers of prompts, and how far the run is in their rounds."""
         return Proposer(self._run)
 
-    def result(self) -> ModeResult | None:
-        """Return the certificate or the verdicts of a gate, so far; None in other runs."""
-        return self.parts.mode.result(self._run.record.pairs, self.standing())
+    def result(self, standing: Standing | None = None) -> ModeResult | None:
+        """Return the certificate or the verdicts of a gate, so far; None in other runs.
+
+        ``standing``: where the run stands, if that was worked out already.
+        """
+        return self.parts.mode.result(self._run.record.pairs, standing or self.standing())
 
     async def write_report(self, path: Path | None = None) -> Path:
         """Write the HTML report, by default next to the store, and return its path.
@@ -353,7 +356,7 @@ class Study:
         texts = self._texts()
         standing, of = self.standing(), (self._run.store, self.run_id, run.state, self.parts.labels)
         check = await check_run(*of, standing.confidence)
-        record = StoredRun(standing, (), check, self.result())
+        record = StoredRun(standing, (), check, self.result(standing))
         return await _report(record, texts, path or report_path(self.store, self.run_id))
 
     async def outcomes(self, *, only: PairFilter | None = None) -> AsyncIterator[PairOutcome]:

@@ -189,7 +189,7 @@ async def _run_and_report(
         report = await study.write_report()
         standing = runnable(standing, study.store)
         failures = study.failures()
-        if (result := study.result()) is not None:
+        if (result := study.result(standing)) is not None:
             print_mode_result(result, standing, as_json=as_json, report=report, failures=failures)
             if write is not None:
                 write(result, standing.name)
