@@ -138,8 +138,10 @@ def test_rows_are_paired_whatever_their_order_and_what_is_in_one_file_only_is_co
     assert "45 of 45 examples were scored for both; only they count here" in done.out
     assert "5 examples only in A's (a)" in done.out
     assert "10 examples only in B's (b)" in done.out
-    assert "A and B score alike" in done.out
-    assert ": about equal; 45 examples can reveal" in " ".join(done.out.split())
+    said = " ".join(done.out.split())
+    assert "on these 45 examples A and B score alike" in said
+    assert "on new examples like these A and B differ by 0 points, between -" in said
+    assert ": about equal; 45 examples can reveal" in said
 
 
 def test_missing_answers_widen_what_is_said_of_these_examples(tmp_path: Path) -> None:

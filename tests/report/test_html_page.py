@@ -16,8 +16,8 @@ from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.report.html_page import render_report
 from bestarm_agent.store.run_state import Session
 from bestarm_agent.study import Archive
-from tests.support.standings import standing_with
-from tests.support.studies import run_all, store_of, write_study
+from tests.support.standings import changed, standing_with
+from tests.support.studies import run_all, store_of, write_lines, write_study
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>'\"&\x1b[31m"
 
@@ -123,3 +123,24 @@ def test_the_race_begins_with_the_one_to_take_wherever_it_ranks(tmp_path: Path) 
     racers = json.loads(data)["race"]["rows"]
     assert racers[0] == standing.winner.index
     assert len(set(racers)) == len(racers)
+
+
+def test_why_nobody_can_be_called_is_said_once() -> None:
+    why = "HTTP 404: no such model"
+    standing = standing_with(["a", "b"], [[], []], broken={"a": why, "b": why})
+    page = render_report(changed(standing, end="failures"), config=None, failures=[], sessions=[])
+    assert page.count(why) == 1
+    standing = standing_with(["a", "b"], [[1.0], [1.0]], broken={"b": why})
+    assert render_report(standing, config=None, failures=[], sessions=[]).count(why) == 1
+
+
+def test_a_race_is_drawn_where_somebody_runs(tmp_path: Path) -> None:
+    for scored in (True, False):
+        path = write_study(tmp_path / str(scored), n_candidates=2, n_examples=5)
+        if not scored:
+            calls = [{"candidate": c, "example": "e0", "error": "internal"} for c in ("c0", "c1")]
+            write_lines(path.parent / "scores.jsonl", calls)
+        run_all(path)
+        page = asyncio.run(Archive(store_of(path)).write_report()).read_text()
+        assert ("How did the race go?" in page) == scored
+        assert "Which answers were asked for?" in page

@@ -291,7 +291,6 @@ def _race(standing: Standing, state: RunState) -> dict[str, object]:
     is_valid = standing.guarantee is not Guarantee.HEURISTIC
     alpha = (1.0 - standing.confidence) / (2 * len(standing.rows)) if is_valid else 0.0
     courses = [course(state, row, alpha) for row in racers]
-    departed = [n_told for n_told, _ in departures(standing, state).values() if n_told is not None]
     return {
         "told": courses[0][0] if courses else [],
         "rows": racers,
@@ -299,7 +298,7 @@ def _race(standing: Standing, state: RunState) -> dict[str, object]:
             key: [[_number(mean[k]) for mean in means] for _, means in courses]
             for k, key in enumerate(("mean", "lower", "upper"))
         },
-        "left": sorted(departed),
+        "left": sorted(departures(standing, state).values()),
     }
 
 
@@ -433,13 +432,13 @@ def short(text: str) -> str:
     return text if len(text) <= _SHORT else f"{text[: _SHORT - 4]} ..."
 
 
-def departures(standing: Standing, state: RunState) -> dict[int, tuple[int | None, str]]:
-    """Return after how many outcomes candidates were asked no more, and why, by row."""
+def departures(standing: Standing, state: RunState) -> dict[int, int]:
+    """Return after how many outcomes candidates were asked no more, by row."""
     # no event says that a rule asks a candidate no more: it left after its last outcome
     last = np.zeros(len(state.candidates), int)
     np.maximum.at(last, state.asks["candidate"], _places(state) + 1)
     gone = [row for row in standing.rows if row.problem or row.status is Status.WORSE]
-    return {row.index: (int(last[row.index]), row.problem or "proved to be worse") for row in gone}
+    return {row.index: int(last[row.index]) for row in gone}
 
 
 _LEADERS = 4  # of which slices are shown

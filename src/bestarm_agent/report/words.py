@@ -331,7 +331,8 @@ def _ahead(gap: Measure, a: str, b: str) -> str:
         return _ahead(Measure(-gap.value, -gap.upper, -gap.lower), b, a)
     # in points with one decimal; adding 0 turns the -0.0 of a small loss into 0
     low, value, high = (round(100 * end, 1) + 0.0 for end in (gap.lower, gap.value, gap.upper))
-    text = f"{a} is ahead of {b} by {value:g} points" if value else f"{a} and {b} score alike"
+    alike = f"{a} and {b} {'score alike' if low == high else 'differ by 0 points'}"
+    text = f"{a} is ahead of {b} by {value:g} points" if value else alike
     return text if low == high else f"{text}, between {low:g} and {high:g}"
 
 
