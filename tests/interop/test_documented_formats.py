@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.interop.formats import read_results
 from bestarm_agent.interop.logs import read_logs
 
 
@@ -100,3 +101,25 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             read_logs([str(tmp_path / name)])
+
+
+def test_a_damaged_member_of_an_archive_is_named(tmp_path: Path) -> None:
+    path, name = tmp_path / "a.eval", "samples/a_epoch_1.json"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", '{"version": 2, "eval": {"task": "t", "model": "m"}}')
+        archive.writestr(name, json.dumps({"id": "a", "scores": {"s": {"value": "C"}}}))
+    content = bytearray(path.read_bytes())
+    begins = content.index(name.encode()) + len(name)
+    content[begins : begins + 8] = b"\xff" * 8
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"a\.eval: cannot be read: .*decompress"):
+        read_logs([str(path)])
+
+
+def test_a_score_of_promptfoo_that_is_null_is_none(tmp_path: Path) -> None:
+    """JavaScript writes null for NaN; the other scores of the answer count."""
+    row = {"promptIdx": 0, "testIdx": 0, "vars": {"a": 1}, "success": True, "score": None}
+    row |= {"provider": {"id": "m"}, "prompt": {"raw": "p"}, "namedScores": {"x": None, "y": 0.5}}
+    log = {"results": {"version": 3, "results": [row]}}
+    (result,) = read_results(Path(saved(tmp_path / "a.json", log)))
+    assert result.scores == {"y": 0.5, "success": 1.0}

@@ -345,7 +345,11 @@ def test_promptfoo_before_and_after_a_change_of_the_tests(tmp_path: Path) -> Non
             (),
             "a score must be in [0, 1], higher is better, but 'score' is 7",
         ),
-        (("a.csv", "words.csv"), (), "column `score` must be a number, got 'good'; write 1 and 0"),
+        (
+            ("a.csv", "words.csv"),
+            (),
+            "column `score` must be a number, got 'good'; write it as",
+        ),
         (("a.csv", "none.csv"), (), "there is no file 'none.csv'; check the name"),
         (("a.csv", "broken.json"), (), "broken.json: not JSON"),
         (("a.csv", "broken.eval"), (), "broken.eval: a damaged Inspect log"),

@@ -151,7 +151,7 @@ def test_cells_keep_their_first_seen_order() -> None:
         ("model,q1\na,0,1\n", "line 2: 3 values for the 2 columns of the header"),
         (
             "model,q1\na,0\nb,high\n",
-            "line 3: column `q1` must be a number, got 'high'; write 1 and 0 for verdicts in",
+            "line 3: column `q1` must be a number, got 'high'; write it as 0.5, verdicts as 1 ",
         ),
         (
             "model,q1\na,0\nb,70\n",
@@ -159,14 +159,18 @@ def test_cells_keep_their_first_seen_order() -> None:
         ),
         ("model,q1\na,0\nb,\n", "candidate 'b' has no score at all"),
         ("model,q1\n", "holds no results"),
-        ("model,q1\ncaf\u00e9,1\n", "byte 0xe9 at column 4 is not UTF-8; save the file as UTF-8"),
+        (
+            "model,q1\ncaf\u00e9,1\n",
+            "byte 0xe9 at column 4 is no text in UTF-8; save the file as UTF-8",
+        ),
         ("model;q1;q2\na;0,5;1\n", "line 2: column `q1` must be a number, got '0,5'"),
         # what a table lacks, or has too much, is named: it may be what was meant
         ("model,example,score\na,q1,1\n", "rename example, score"),
         ("candidate,question,score\na,q1,1\n", "rename score"),
+        ("Candidate,Example,Score\na,1,1\n", "rename Example, Score"),
         ("candidate,example,score,weight\na,q1,1,2\n", "has no column `weight`"),
         ("candidate,example,score\na,,1\n", "line 2: `example` is empty"),
-        ("candidate,example,score\na,q1,yes\n", "must be a number, got 'yes'; write 1 and 0"),
+        ("candidate,example,score\na,q1,yes\n", "must be a number, got 'yes'; write it as"),
         ("candidate,example,score\na,q1,2\na,q1,0\n", r"must be in \[0, 1\], got 2 of"),
         ("candidate,example,score\na,q1,inf\n", r"must be in \[0, 1\], got inf of"),
     ],

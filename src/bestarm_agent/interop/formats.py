@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -90,7 +91,7 @@ def read_results(path: Path, metrics: Sequence[str] | None = None) -> Iterator[R
         yield from _results_in(path, metrics)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}: not JSON: {error}") from error
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         raise ConfigError(
@@ -492,8 +493,9 @@ def _promptfoo(document: Object, where: str) -> Iterator[Result]:
         # promptfoo counts a failed assertion (1) and an error of the call (2) as failures alike.
         # Only an error says nothing about the candidate.
         failed = row.get("failureReason") == 2  # 1 is a failed assertion
-        named = {name: float(value) for name, value in (row.get("namedScores") or {}).items()}
-        scores = {**named, "score": float(row["score"]), "success": float(bool(row["success"]))}
+        given = {**(row.get("namedScores") or {}), "score": row["score"], "success": row["success"]}
+        # JSON has null for a score that is NaN
+        scores = {name: float(value) for name, value in given.items() if value is not None}
         response = row.get("response") or {}
         tokens = response.get("tokenUsage") or {}
         yield Result(

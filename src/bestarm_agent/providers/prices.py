@@ -207,7 +207,7 @@ def _first_price(prices: _Listed, keys: Iterable[str], above: int) -> Decimal:
     return [value.base, *(tier.price for tier in value.tiers if above >= tier.start)][-1]
 
 
-Amount: TypeAlias = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
+Amount: TypeAlias = Annotated[Decimal, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
 class PriceOverride(StrictModel):

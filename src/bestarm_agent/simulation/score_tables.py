@@ -65,7 +65,7 @@ def cells_of(rows: Iterable[FileRow], source: str) -> Iterator[Cell]:
     is_long = set(RESULT) <= set(columns)
     # A table with one of these columns but not all of them was meant to be long, and would be read
     # as a wide one, with an example called "score".
-    if not is_long and (odd := set(RESULT).intersection(columns[1:])):
+    if not is_long and (odd := {name for name in columns[1:] if name.lower() in RESULT}):
         raise ConfigError(
             f"{source}: a row per result has the columns {', '.join(RESULT)}, and a row per "
             f"candidate has an example in every column but the first; it has {', '.join(columns)}; "
@@ -111,9 +111,9 @@ def number_in(values: Mapping[str, object], column: str, where: str) -> float | 
     try:
         number = float(field)  # type: ignore[arg-type] # its TypeError says what it is
     except (TypeError, ValueError):
-        hint = "; write 1 and 0 for verdicts in words" if isinstance(field, str) else ""
         raise ConfigError(
-            f"{where}: column `{column}` must be a number, got {field!r:.60}{hint}"
+            f"{where}: column `{column}` must be a number, got {field!r:.60}; write it as 0.5, "
+            "verdicts as 1 and 0, and nothing where there is none"
         ) from None
     # NaN, which differs from itself, is no score. An infinite number is returned, to be refused as
     # a score outside [0, 1].

@@ -52,6 +52,7 @@ def refusal(folder: Path, **parts: str) -> str:
         ("5", "must be a mapping (`key: value`), got 5"),
         ("{input: 1}", "`price.output` is missing"),
         ("{input: cheap, output: 1}", '`price.input` must be a number, got "cheap"'),
+        ("{input: 1.0e+300, output: 1}", "`price.input` must be at most 1000000, got 1e+300"),
     ],
 )
 def test_a_price_of_the_wrong_shape_shows_the_right_one(
