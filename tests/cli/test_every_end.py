@@ -75,3 +75,5 @@ def test_what_breaks_a_run_off_prints_no_half_of_a_result(
     assert ("please report it" in done.told) == (end is End.ERROR)
     shown = invoke(capsys, "show", "--json", folder=tmp_path)
     assert json.loads(shown.out)["end"] == end.value
+    resume = f"aborted; `bestarm-agent resume {json.loads(shown.out)['run_id']}` continues this run"
+    assert (resume in done.told) == (end is End.INTERRUPTED)

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict
 from importlib import import_module
@@ -22,7 +22,7 @@ from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.output import print_line, stderr_console
 from bestarm_agent.cli.progress import LiveTable, PlainLines, Progress, busy
 from bestarm_agent.cli.result_output import print_mode_result, print_result
-from bestarm_agent.cli.stores import find_run, runnable
+from bestarm_agent.cli.stores import find_run, runnable, store_option
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.config.settings import more_budget
 from bestarm_agent.config.study import BudgetSpec
@@ -158,22 +158,26 @@ def run_study(
     # Imported before the run: where files or memory run out in its course, importing would fail,
     # and what it found could not be reported any more.
     import_module("bestarm_agent.report.html_page")
+    opened: list[Study] = []
     try:
-        return asyncio.run(_run_and_report(opening, given, extra, write, drive))
+        return asyncio.run(_run_and_report(opening, opened, given, extra, write, drive))
     except (KeyboardInterrupt, asyncio.CancelledError):
-        click.echo("aborted; `bestarm-agent resume` continues this run", err=True)
+        for study in opened:
+            resume = f"bestarm-agent resume {study.run_id}{store_option(study.store)}"
+            click.echo(f"aborted; `{resume}` continues this run", err=True)
         return EXIT_INTERRUPTED
 
 
 async def _run_and_report(
     opening: AbstractAsyncContextManager[Study],
+    opened: list[Study],
     given: Given,
     extra: BudgetSpec | None,
     write: Callable[[ModeResult, str], None] | None,
     drive: Drive,
 ) -> int:
     console, display, as_json = stderr_console(), given.display, given.as_json
-    async with _interruptible() as studies, AsyncExitStack() as stack:
+    async with _interruptible(opened), AsyncExitStack() as stack:
         preparing = "preparing the candidates and starting their providers"
         try:
             with busy(console, preparing, wanted=display != "none"):
@@ -181,7 +185,7 @@ async def _run_and_report(
         except asyncio.CancelledError:
             click.echo("stopped while the study was opened: nothing was called", err=True)
             return EXIT_INTERRUPTED
-        studies.append(study)
+        opened.append(study)
         known = study.notices
         print_notices(console, [*known, *_without_effect(study, extra)])
         standing = await run_shown(study, extra, progress_on(console, display), drive)
@@ -301,8 +305,8 @@ async def frames(study: Study, progress: Progress) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _interruptible() -> AsyncIterator[list[Study]]:
-    """Let signals end a command in order; yields where the study goes once it is open.
+async def _interruptible(opened: Sequence[Study]) -> AsyncIterator[None]:
+    """Let signals end a command in order; ``opened`` holds the study once it is open.
 
     The first one drains and saves, the second aborts; before the study is open, so does the first.
     """
@@ -313,10 +317,8 @@ async def _interruptible() -> AsyncIterator[list[Study]]:
     #   study open           it stops: calls under way are     the task is cancelled: calls under
     #                        waited for, and saved             way are lost, the log is not
     #
-    # ``opened`` is a list that the caller fills, since the study does not exist yet when the
-    # handlers are set.
+    # The caller fills ``opened``, since the study does not exist yet when the handlers are set.
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    opened: list[Study] = []
     presses = 0
 
     def pressed(number: int) -> None:
@@ -337,7 +339,7 @@ async def _interruptible() -> AsyncIterator[list[Study]]:
     for number in caught:
         loop.add_signal_handler(number, pressed, number)
     try:
-        yield opened
+        yield
     finally:
         for number in caught:
             loop.remove_signal_handler(number)

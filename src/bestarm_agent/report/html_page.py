@@ -168,13 +168,11 @@ def cut(text: str | None) -> str | None:
 
 def _differing(state: RunState, standing: Standing) -> list[tuple[int, int]]:
     """Return the asks of winner and runner-up on the examples that they score differently."""
-    if standing.winner is None or standing.runner_up is None:
-        return []
-    other = standing.runner_up
     # where an objective names another than the best, the best is whom it is compared with
-    if other.index == standing.winner.index:
-        other = standing.rows[0]
-    a, b = scores_of(state, standing.winner.index), scores_of(state, other.index)
+    others = [row for row in standing.rows if row.n and row is not standing.winner]
+    if standing.winner is None or not others:
+        return []
+    a, b = scores_of(state, standing.winner.index), scores_of(state, others[0].index)
     common = [(a[j], b[j]) for j in a if j in b and abs(a[j][1] - b[j][1]) > 0]
     common.sort(key=lambda both: (both[0][1] - both[1][1], both[0][0]))  # where it loses, first
     return [(a[0], b[0]) for a, b in common]

@@ -108,7 +108,11 @@ def test_a_stored_run_shows_both_decisions(store: Path, capsys: pytest.CaptureFi
     assert found["decision"]["take"] == "a"
     assert found["decision_by_people"]["take"] == "b"
     assert found["decision_by_people"]["scored_by"] == "people"
-    assert "By your labels: b is the best" in invoke(capsys, "show", "--store", store).out
+    shown = invoke(capsys, "show", "--store", store).out
+    # what is proved stands first, and the judge's advice no longer
+    assert shown.startswith("By the judge: a. By your labels: b is the best of these 3 (proved at")
+    assert "\nTake a: " in shown
+    assert "\nNext: " not in shown
     for form in ("md", "html"):
         written = store.parent / f"both.{form}"
         invoke(capsys, "report", "--store", store, "--out", written)

@@ -70,7 +70,7 @@ class ByPeople:
             result = f"{likely or f'undecided, {name} leads'} {of_these}; {labelled}"
         gap = mine[self.raced.leader][0] - mine[0][0]
         if self.by_judge and self.take != first and gap > 0:
-            result += f"; {safe(first)} is {points(gap)} worse"
+            result += f"; {safe(first)} is {points(gap)} worse{'' if self.proved else ' so far'}"
         lines = [f"{judges}By your labels: {result}."]
         if self.is_waiting and not self.proved:
             lines.append(

@@ -410,8 +410,11 @@ class Standing:
     @property
     def said(self) -> tuple[str, ...]:
         """The sentences of the decision and, once people have labelled answers, of theirs."""
-        by_people = self.decision_by_people
-        return (*self.decision.said, *(by_people.said if by_people else ()))
+        own, by_people = self.decision.said, self.decision_by_people
+        if by_people is None or not by_people.proved:
+            return (*own, *(by_people.said if by_people else ()))
+        # what people prove comes first, and the judge's advice is no longer given
+        return (*by_people.said, *(line for line in own if not line.startswith("Next: ")))
 
     @property
     def is_settled(self) -> bool:
@@ -469,8 +472,3 @@ class Standing:
     def best(self) -> Row | None:
         """The candidate with the highest estimate; None before any score is seen."""
         return self.rows[0] if self.rows and self.rows[0].estimate is not None else None
-
-    @property
-    def runner_up(self) -> Row | None:
-        """The candidate with the second highest estimate, if it has one."""
-        return self.rows[1] if len(self.rows) > 1 and self.rows[1].estimate is not None else None
