@@ -155,3 +155,13 @@ def test_going_on_says_that_the_study_was_edited(tmp_path: Path, capsys: Capsys)
     assert "study.yaml was edited since the run began, which goes on as it began" in told
     path.unlink()
     assert "edited" not in invoke(capsys, *resume, folder=tmp_path).err
+
+
+def test_on_a_narrow_terminal_the_list_says_how_runs_ended(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = begin(tmp_path, capsys)
+    monkeypatch.setattr("bestarm_agent.cli.output._WIDTH_WITHOUT_TERMINAL", 60)
+    head, line = invoke(capsys, "list", folder=tmp_path).out.splitlines()
+    assert head.split() == ["run", "study", "state"]
+    assert line.split(maxsplit=2) == [run_id, "study", "stopped: the budget is used up"]

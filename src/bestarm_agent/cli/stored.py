@@ -39,7 +39,7 @@ def list_(given: Given) -> None:
         (i.id, i.name, i.at[:16], f"{i.n_asked:,}", f"{i.n_told:,}", ending(i.stopped))
         for i in runs
     ]
-    counts = numbers("asked", "done")
+    counts = numbers("asked", "done", leaves=True)
     print_table(
         [
             "run",
