@@ -63,6 +63,17 @@ SAYING = {
     "1" * 900: ["1" * 900],
     "12 + 34\n#### 46": ["46"],
 }
+EXPLAINED = [  # by a sum or product, whose terms are no answers
+    *(
+        "46 is 12 + 34",
+        "Answer: 46\nBecause 12 + 34",
+        "46 (12+34)",
+        "46, since 2 × 23",
+        "46 = 2*23",
+    ),
+    *("$46 = 2 \\times 23$", "46 %: 12 % + 34 %", "46 ($12 + $34)", "1. 12 + 34\n2. 46"),
+    *("46\n\n(= 2 * (20 + 3))", "Answer: 44. Wait, it is 46, as 12 + 34."),
+]
 SAYING_NOTHING = [
     *("see x2", "1" * 1001, "1e5000", "5/0", "forty-six", "", "²"),
 ]
@@ -90,7 +101,10 @@ DOUBTS = [
         *((text, number, RIGHT) for number, texts in SAYING.items() for text in texts),
         *((text, "46", UNPARSABLE) for text in SAYING_NOTHING),
         ("46.5", "46", WRONG),
-        ("46 is 12 + 34", "46", WRONG),
+        ("46, not 34", "46", WRONG),
+        *((text, "46", RIGHT) for text in EXPLAINED),
+        *((text, "34", RIGHT) for text in ("12 + 34", "12\n46 is 12 and 34", "**12** **34**")),
+        *((text, "34", RIGHT) for text in ("* 12\n* 34", "9\nStep **1**: **34**", "C++ 34")),
         ("-5", "5", WRONG),
         ("0.333", "1/3", WRONG),
         ("0.30000000000000004", "0.3", WRONG),

@@ -504,10 +504,7 @@ def _promptfoo(document: Object, where: str) -> Iterator[Result]:
             scores={} if failed else scores,
             repeat=f"{document.get('evalId') or where} {row['testIdx']}",
             question=variables,
-            fields={
-                **((row.get("testCase") or {}).get("metadata") or {}),
-                **(row.get("vars") or {}),
-            },
+            fields={**(test.get("metadata") or {}), **(row.get("vars") or {})},
             text=_plain(response["output"]) if response.get("output") is not None else None,
             error=_plain(row.get("error")) if failed else None,
             seconds=(row.get("latencyMs") or 0) / 1000,

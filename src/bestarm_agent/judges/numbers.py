@@ -125,6 +125,9 @@ _RAISED_UNIT = re.compile(
     rf"(?<=[^\W\d_]|[)\]}}°])\s?(?:\^|\*\*|_)\s?[{{(]?[+{_MINUS}]?\d+[)}}]?(?![*\d])"
 )
 _LISTED = re.compile(r"\s*\d{1,2}[.)]\s+(?=\S)")  # the number of an item of a list
+# "3 +", "(2) ×", "+ 4": what stands before, or behind, a term of a sum or a product; "**" is bold
+_SIGN = r"[)%\s]*(?:[+×÷]|(?<!\*)\*(?!\*)|\\times|\\cdot)\s*"
+_TERM, _TERM_FIRST = re.compile(rf"\d{_SIGN}\S?$"), re.compile(rf"{_SIGN}[^\w\s]?\d")
 _LATEX_SPACES = {"\\,": "\u2009", "\\;": "\u2009", "\\ ": "\u2009", "\\!": ""}
 
 
@@ -136,7 +139,9 @@ class ReadNumber(NamedTuple):
 
 
 def last_number(text: str, decimal: Mark | None = None) -> Number | None:
-    r"""Return the last number of a text, None if it holds none.
+    r"""Return the last number of a text that is no term of a sum or product; None if it has none.
+
+    Where all are terms, the last of these.
 
     Read are 1,234.50, 1.234,50, 50 000, -5, −$5, 1.5e-3, 2 × 10^3, 3/4, 2 1/2, .5, 3 million, and
     46 % as 46. Where the text holds ``\boxed{...}``, it is the last in the last of these.
@@ -166,12 +171,19 @@ def _last_line(text: str) -> list[re.Match[str]]:
     # gives 46.
     boxed = _boxed(text)
     lines = text.splitlines() if boxed is None else [boxed]
-    for pattern in (_LISTED, None):
+    # Terms explain an answer ("7, since 3 + 4") and are none, unless there is no other number.
+    for pattern, counts in ((_LISTED, _is_no_term), (_LISTED, bool), (None, bool)):
         for line in reversed(lines):
             start = pattern.match(line) if pattern else None
-            if matches := list(_matches(line[start.end() :] if start else line)):
+            rest = line[start.end() :] if start else line
+            if matches := list(filter(counts, _matches(rest))):
                 return matches
     return []
+
+
+def _is_no_term(match: re.Match[str]) -> bool:
+    before, line = match.string[: match.start() + 1], match.string
+    return not (_TERM.search(before) or _TERM_FIRST.match(line, match.end()))
 
 
 def options_for(targets: Iterable[str]) -> dict[str, Json] | None:
@@ -215,8 +227,7 @@ def _matches(line: str) -> Iterator[re.Match[str]]:
     line = _plain(line)
     position = 0
     while start := _START.search(line, position):
-        match = _NUMBER.match(line, start.start())
-        if match:
+        if match := _NUMBER.match(line, start.start()):
             yield match
         # After a failed try the search goes on behind one character, after a match behind all of
         # it: no part of what was read is read again.
@@ -362,7 +373,8 @@ class NumericJudge(RuleJudge[NumericOptions, ReadNumber]):
     """
 
     adapter = "numeric"
-    version = 3  # 2: a number is read as a whole, or not at all; 3: those of sources are none
+    # 2: a number is read as a whole, or not at all; 3: those of sources are none, 4: nor are terms
+    version = 4
     recognises = True
     options_type = NumericOptions
 
