@@ -11,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bestarm_agent.stats import betting
 from bestarm_agent.stats.betting import (
+    Bets,
     MeanInterval,
     MeanIntervals,
+    Wealth,
     bet_grid,
     early_bets,
     lower_bound,
@@ -306,6 +309,32 @@ def test_rows_at_once_are_those_one_by_one(
         assert together.lower.tolist() == alone.lower.tolist()
         assert together.upper.tolist() == alone.upper.tolist()
         assert together.length.tolist() == alone.length.tolist()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.repeat([1.0, 0.0], [200, 190]),
+        np.repeat([0.0, 1.0], [190, 200]),
+        np.repeat([1.0, 0.0], [380, 5]),
+        np.tile([0.0, 1.0], 195),
+    ],
+    ids=["fell", "rose", "fell at last", "in turns"],
+)
+def test_a_bound_is_found_in_a_dozen_tries(
+    values: NDArray[np.float64], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each replays all values: where these had fallen it took thousands, step by step."""
+    tried: list[float] = []
+
+    def tries(n_rows: int, mean: NDArray[np.float64], bets: Bets, size: int | None) -> Wealth:
+        tried.extend(mean)
+        return Wealth(n_rows, mean, bets, size)
+
+    monkeypatch.setattr(betting, "Wealth", tries)
+    found = lower_bound(values, 0.25, 400, early_bets(400, 0.25))
+    assert found > values.sum() / 400 - 2**-12
+    assert 0 < len(tried) <= 12
 
 
 def test_rows_at_once_have_ranges_within_0_and_1() -> None:

@@ -391,11 +391,8 @@ class LowerBound:
 
     def _advance(self, step: float, low: int, above: float) -> None:
         """Move to the largest multiple of ``step`` that is rejected, of which ``low`` is one."""
-        test, n, steps = (
-            (self._alpha, self._bets, self._size),
-            np.array([self._n]),
-            np.array([step]),
-        )
+        test = self._alpha, self._bets, self._size
+        n, steps = np.array([self._n]), np.array([step])
         [multiple], wealth = _largest_multiple(
             self.draws[None], n, steps, test, np.array([low]), np.array([above]), self._controls
         )
@@ -443,22 +440,26 @@ def _largest_multiple(
         step: the grids'.
         test: the level, the bets, and the size of the population.
         low: (k,) multiples that are rejected, as 0 is.
-        above: (k,) the roots there; infinite where unknown.
+        above: (k,) the roots there, or below; infinite where unknown.
         control: (2, most) of a single row.
     """
     alpha, bets, size = test
     enough, low, above = math.sqrt(-math.log(alpha)), low.copy(), above.copy()
     high, below = np.rint(1.0 / step).astype(np.int64), np.zeros(len(low))  # 1 is never rejected
-    mean = values.sum(axis=1) / n
-    zero = mean / step
+    total = values.sum(axis=1)
+    mean, zero = total / n, total / n / step
+    if size is not None:  # what the sum of the values alone refutes need not be tried
+        low = np.maximum(low, np.floor((total - 2.0 * _TINY) / (size * step)).astype(np.int64))
     idle = np.arange(values.shape[1]) >= n[:, None] if n.min() < values.shape[1] else None
     n_tries, watched = 0, None
     while len(rows := np.flatnonzero(high - low > 1)):
         n_tries += 1
         root_low, root_high, least, most = above[rows], below[rows], low[rows], high[rows]
         # Until a try above the bound has won anything, the root is taken to reach 0 at the mean of
-        # the values: nothing is to be won by betting against what was seen.
-        end = np.where(root_high > 0.0, most, np.maximum(zero[rows], least + 2.0))
+        # the values: nothing is to be won by betting against what was seen. The values may have
+        # risen or fallen so far that this mean is no longer in question.
+        is_told = (root_high > 0.0) | (zero[rows] <= least + 1) | (zero[rows] >= most)
+        end = np.where(is_told, most, zero[rows])
         guess = middle = (least + end) / 2.0
         if np.isfinite(root_low).all():
             guess = least + (root_low - enough) / (root_low - root_high) * (end - least)
@@ -470,9 +471,8 @@ def _largest_multiple(
             with np.errstate(divide="ignore", invalid="ignore"):
                 guess = least + (root_low - enough) / (root_low - root_high) * (end - least)
                 through_zero = zero[rows] - (zero[rows] - most) * enough / root_high
-            guess = np.where(
-                np.isfinite(root_low), guess, np.where(root_high > 0.0, through_zero, middle)
-            )
+            through_zero = np.where((root_high > 0.0) & (zero[rows] > most), through_zero, middle)
+            guess = np.where(np.isfinite(root_low), guess, through_zero)
         # The range halves at times, even where the guesses creep along from one end.
         guess = guess if n_tries < _GUESSES or n_tries % 3 else middle
         tried = np.minimum(np.maximum(np.floor(guess), least + 1), most - 1).astype(np.int64)
