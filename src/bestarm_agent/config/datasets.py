@@ -310,7 +310,7 @@ def _header(record: list[str], path: Path) -> list[str]:
     names = [name.strip() for name in record]
     for name in names:
         if name and names.count(name) > 1:
-            raise ConfigError(f"{shown_path(path)}, line 1: two columns are called `{name}`")
+            raise ConfigError(f"{shown_path(path)}: two columns are called `{name}`; rename one")
     return names
 
 
@@ -425,6 +425,7 @@ def read_parquet(path: Path, wanted: _Wanted) -> Iterator[FileRow]:
     try:
         with parquet.ParquetFile(path) as file:
             names = _selected(wanted, file.schema_arrow.names, shown_path(path))
+            _header(names, path)  # no two are equal
             batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=names)
             yield from _arrow_rows(batches)
     except (lib.ArrowException, OSError) as error:

@@ -175,8 +175,7 @@ def _last_line(text: str) -> list[re.Match[str]]:
     for pattern, counts in ((_LISTED, _is_no_term), (_LISTED, bool), (None, bool)):
         for line in reversed(lines):
             start = pattern.match(line) if pattern else None
-            rest = line[start.end() :] if start else line
-            if matches := list(filter(counts, _matches(rest))):
+            if matches := [*filter(counts, _matches(line[start.end() :] if start else line))]:
                 return matches
     return []
 

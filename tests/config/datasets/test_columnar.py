@@ -158,3 +158,12 @@ def test_what_the_hub_says_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None
         r"et'\. Should be one of",
     ):
         examples_of(huggingface={"name": "org/name", "split": "tset"})
+
+
+def test_two_columns_of_one_name_are_refused(parquet: Path) -> None:
+    """Arrow allows them, and of an example one would be lost unseen."""
+    columns = [pa.array(["a"]), pa.array(["b"]), pa.array(["c"])]
+    pq.write_table(pa.Table.from_arrays(columns, names=["q", "q", "answer"]), parquet)
+    with pytest.raises(ConfigError, match=r"^d\.parquet: two columns are called `q`; rename one$"):
+        examples_of(path=str(parquet), target="answer")
+    assert examples_of(path=str(parquet), target="answer", fields=("answer",))[0].reference == "c"

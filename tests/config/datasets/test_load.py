@@ -249,7 +249,7 @@ def test_what_spreadsheets_and_wrappers_add_is_no_data(name: str, content: str) 
         ("d.csv", 'q,a\n"x\ny",1\nz,1,2\n', r"^d\.csv, line 4: 3 values for the 2 columns"),
         ("d.csv", 'q,a\n"x,1\n', r"^d\.csv, line 2: unexpected end of data"),
         ("d.csv", 'q,a\n"x"y,1\n', r"^d\.csv, line 2: ',' expected after '\"'"),
-        ("d.csv", "q,q\nx,y\n", r"^d\.csv, line 1: two columns are called `q`"),
+        ("d.csv", "q,q\nx,y\n", r"^d\.csv: two columns are called `q`; rename one"),
         ("d.csv", "q;a\nx,y\n", r"^d\.csv, line 2: 1 values for the 2 columns of the header"),
         (
             "d.jsonl",

@@ -368,6 +368,9 @@ def test_a_quota_without_a_wait_is_used_up() -> None:
         (429, "您的账户已欠费，请充值后重试", K.QUOTA_EXHAUSTED),  # Zhipu's 1113
         (400, "Prompt 超长", K.TOO_LONG),  # its 1261
         (400, "too many tokens: 9", K.TOO_LONG),
+        (400, "litellm.ContextWindowExceededError: no", K.TOO_LONG),
+        (400, "litellm.ContentPolicyViolationError: no", K.CONTENT_FILTERED),
+        (400, "InvalidParameter: Range of input length should be [1, 30720]", K.TOO_LONG),  # Qwen
         (500, "Too many tokens, please wait before trying again.", K.SERVER),  # Bedrock's limit
         (500, "Unexpected endpoint or method. (POST /x)", K.MODEL_NOT_FOUND),  # LM Studio's 200
         (520, "", K.SERVER),

@@ -60,14 +60,14 @@ _BY_TEXT: tuple[tuple[frozenset[int], re.Pattern[str], FailureKind], ...] = tupl
     for kind, statuses, pattern in (
         (
             *(FailureKind.TOO_LONG, (400, 422, 500)),
-            r"context.(length|window|limit|size)|token limit|`inputs`.{0,40}must "
-            r"|maximum (number of )?(input )?tokens|maximum (prompt|input) length"
+            r"context.?(length|window|limit|size)|token limit|`inputs`.{0,40}must "
+            r"|maximum (number of )?(input )?tokens|(maximum|of) (prompt|input) length"
             r"|\b(prompts?|inputs?|messages)\b.{0,40}"
             r"(too (long|large)|longer than|(?<!not )exceed)|超长|too many tokens(?!, please)",
         ),
         (
             *(FailureKind.CONTENT_FILTERED, (400, 403, 500)),
-            r"content.(management|filter(ing)?|moderation|safety|policy)|(input|was) flagged"
+            r"content.?(management|filter(ing)?|moderation|safety|policy)|(input|was) flagged"
             r"|(requires|by) moderation|safety (system|filter)|inappropriate content|exists risk"
             r"|敏感|(in|out)put (new_)?sensitive",
         ),
