@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from bestarm_agent.domain.values import Example, each_drawn
+from bestarm_agent.config.prompts import CompiledPrompt
+from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.values import Candidate, Example, PromptTemplate, each_drawn
+from bestarm_agent.engine.call import Model, ProviderClient
+from bestarm_agent.engine.evaluate import ReadyCandidate
+from bestarm_agent.providers.base import Capabilities
 from tests.support.commands import invoke
 from tests.support.studies import write_study
 
@@ -51,6 +57,32 @@ def test_a_draw_knows_its_row() -> None:
     drawn = each_drawn(rows, 2)
     assert [one.id for one in drawn] == ["a#2", "b", "a#2#2", "b#2"]
     assert [one.row_id for one in drawn] == ["a#2", "b"] * 2
+
+
+@pytest.mark.parametrize(
+    ("own", "seeded", "takes", "sent"),
+    [
+        ({"seed": 5}, True, True, [5, 1_000_005, 2_000_005]),
+        ({"seed": 5}, False, False, [5, 1_000_005, 2_000_005]),
+        ({}, True, True, [None, 1_000_000, 2_000_000]),
+        ({}, True, False, [None, None, None]),
+        ({}, False, True, [None, None, None]),
+    ],
+)
+def test_each_draw_has_a_seed_of_its_own_where_the_model_takes_one(
+    own: dict[str, int], seeded: bool, takes: bool, sent: list[int | None]
+) -> None:
+    able = Capabilities(frozenset({"seed"} if takes else ()), seed=seeded)
+    client = SimpleNamespace(provider=SimpleNamespace(capabilities=lambda _: able))
+    prompt = PromptTemplate("plain", text="{{ q }}")
+    ready = ReadyCandidate(
+        Candidate("p", "m", prompt, own),
+        CompiledPrompt(prompt),
+        Model(cast(ProviderClient, client), "m"),
+        Spend(),
+    )
+    drawn = each_drawn([Example("a", {"q": "1 + 1"})], DRAWS)
+    assert [ready.request(one).params.get("seed") for one in drawn] == sent
 
 
 def test_rows_are_kept_back_with_all_their_draws_and_the_winner_answers_one_of_each(

@@ -251,6 +251,15 @@ def calls_of(asker: Actor) -> tuple[JudgeCalls, JudgeModel]:
     return JudgeCalls(client, replies, "a"), client.judge.models[0]
 
 
+async def test_a_judge_that_answered_is_tried_and_its_calls_are_told_as_judging() -> None:
+    calls, model = calls_of(Actor("j", lambda *_: Reply("yes")))
+    client, asked = calls._judge_client, JudgeCall(model, Request("m"))
+    assert not client.call(asked).model.is_tried
+    await calls.ask(asked)
+    assert client.call(asked).model.is_tried
+    assert client.call(asked).is_judges, "else the log would take it for the candidate's"
+
+
 async def test_a_judgement_in_the_cache_that_cannot_be_read_is_made_anew() -> None:
     asker = Actor("j", lambda request, _: Reply("no" if request.attempt == 2 else "yes"))
     calls, model = calls_of(asker)
