@@ -122,9 +122,11 @@ def test_undecided_within_the_budget_then_decided_with_more(
     )
     assert advice.startswith("resume ")
     assert advice.endswith(" --budget-answers 40")
+    assert "How sure: nothing is proved at 95 % yet on your" in done.out
     more = command("resume", "--budget-answers", "400", "-q")
     assert more.code == 0
     assert "PASS:" in more.out
+    assert "How sure: 95 % sure that the verdict is right on your" in more.out
 
 
 def test_challengers_that_were_left_out_do_not_join_on_resume(

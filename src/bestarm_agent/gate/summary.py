@@ -50,6 +50,7 @@ def gate_result(
     """
     question = next(iter(challengers.values())).parts[0].question
     verdict = worst(test.verdict for test in challengers.values())
+    tests = [test for challenger in challengers.values() for test in challenger.comparisons]
     return ModeResult(
         title="Gate",
         note=_NOTE,
@@ -62,7 +63,7 @@ def gate_result(
                 for label, test in challengers.items()
             ),
             f"Baseline: {safe(baseline)}",
-            f"How sure: {_sure(question, len(challengers))}",
+            f"How sure: {_sure(question, tests)}",
             *remarks,
         ),
         verdict=verdict,
@@ -125,14 +126,15 @@ def word(question: Question, verdict: Conclusion) -> str:
     return what if question.improve == (verdict is Conclusion.PASSED) else f"not {what}"
 
 
-def _sure(question: Question, n_challengers: int) -> str:
+def _sure(question: Question, tests: Sequence[Comparison]) -> str:
     """Give the grounds of the verdicts in one sentence."""
-    several = n_challengers > 1 or question.n_parts > 1
-    whose = "all verdicts together are" if several else "the verdict is"
+    whose = "all verdicts together are" if len(tests) > 1 else "the verdict is"
     n = counted(question.n_examples, "example")
     where = f"for new examples like your {n}" if question.on_new else f"on your {n}"
     other = "" if question.on_new else "; --for new asks about new ones like them"
     sure = percent(1.0 - question.alpha, exact=True)
+    if not any(test.is_decided for test in tests):
+        return f"nothing is proved at {sure} yet {where}{other}"
     return f"{sure} sure that {whose} right {where}, whenever one looked{other}"
 
 
