@@ -37,7 +37,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
 
 
 def write_study(folder: Path, api: FakeApi, models: str, **changes: Any) -> None:  # noqa: ANN401
-    rows = [{"id": f"e{i}", "q": f"What is {i} + 1?", "answer": i + 1} for i in range(3)]
+    rows = [{"id": f"e{i}", "q": f"Which number is {i + 1}?", "answer": i + 1} for i in range(3)]
     (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     study = {
         "models": [f"openai/{name}" for name in models.split()],
@@ -68,10 +68,10 @@ def test_prompt_reply_verdict_and_score_are_shown(
     done = invoke(capsys, "try", folder=tmp_path)
     assert done.code == 0, done.err
     assert asked(api) == {"a": 2, "b": 2, "judge": 2}, "one judgement of equal replies"
-    assert "prompt  Now: What is 0 + 1?" in done.out
+    assert "prompt  Now: Which number is 1?" in done.out
     assert "openai/a (a/p) on example e0: score 0.667" in done.out
-    assert "prompt  What is 0 + 1?" in done.out
-    assert "reply   It is \N{REPLACEMENT CHARACTER}[31mWhat is 0 + 1?" in done.out
+    assert "prompt  Which number is 1?" in done.out
+    assert "reply   It is \N{REPLACEMENT CHARACTER}[31mWhich number is 1?" in done.out
     assert "openai/judge: 7 (0.666667): so it is" in done.out
     assert "4 of 4 first calls answered and scored: 6 calls" in done.out
 
