@@ -141,8 +141,7 @@ def screen_of(standing: Standing, max_rows: int) -> RenderableType:
     used.add_row(bar, Text(used_line(standing)), Text(time_left(standing)))
     table, spent = CandidateTable(standing, max_rows), Text(budget_line(standing))
     lines: list[RenderableType] = [head, used, spent, table]
-    if hidden := hidden_line(standing.rows[max_rows:]):
-        lines.append(Text(hidden))
+    lines += [Text(text) for text in [hidden_line(standing.rows[max_rows:])] if text]
     # those of the rows, and not the calls under way: an answer may wait for its call, or its score
     lines.append(Text(f"in flight: {standing.asked - standing.told:,}"))
     if standing.waits:
