@@ -166,10 +166,10 @@ def test_a_hidden_capacity_is_found(seconds: float, is_even: bool, retry_after: 
         provider._rng = cast("np.random.Generator", _Even(provider._rng))
     inside: list[int] = []
     # it takes a number of calls to find, which short ones make sooner
-    end = 200.0 if seconds >= 1.0 else 80.0
+    begin, end = {0.3: (40.0, 80.0), 1.0: (50.0, 100.0), 4.0: (100.0, 200.0)}[seconds]
 
     async def watch(_: ProviderClient) -> None:
-        await look(provider, end / 2, end, inside)
+        await look(provider, begin, end, inside)
 
     run_virtual(load(provider, RateLimits(searches=True), seconds=end, watch=watch))
     refused = len(provider.refused)
@@ -188,12 +188,12 @@ def test_a_capacity_that_changes_is_found_again(places: int) -> None:
         await asyncio.sleep(120.0)
         assert isinstance(provider.counter, Limiter)
         provider.counter.rates = replace(provider.counter.rates, capacity=places)
-        await look(provider, 240.0, 300.0, inside)
+        await look(provider, 200.0, 240.0, inside)
 
-    run_virtual(load(provider, RateLimits(searches=True), seconds=300.0, watch=watch))
+    run_virtual(load(provider, RateLimits(searches=True), seconds=240.0, watch=watch))
     assert 0.9 * places < np.mean(inside) <= places
     refused = sum(at > 120.0 for at in provider.refused)
-    assert refused < 0.03 * (provider.between(120.0, 300.0) + refused)
+    assert refused < 0.03 * (provider.between(120.0, 240.0) + refused)
 
 
 def answered(share: float, seed: int, *, rules: RateLimits, retry_after: bool) -> int:
