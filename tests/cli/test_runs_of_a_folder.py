@@ -127,22 +127,50 @@ def test_a_study_of_another_name_is_named_in_the_command() -> None:
         assert advice.command == f"bestarm-agent try {shlex.quote(path)}"
 
 
+@pytest.mark.parametrize(
+    ("proposed", "kept"),
+    [
+        ("try", ["budget.usd=1", "scorer=exact", "stop.for=seen", 'slices={"by": "kind"}']),
+        (
+            "select --set scorer=contains",
+            ["budget.usd=1", "stop.for=seen", 'slices={"by": "kind"}'],
+        ),
+        ("select --for new", ["budget.usd=1", "scorer=exact", 'slices={"by": "kind"}']),
+        ("plan", ["scorer=exact", "stop.for=seen", 'slices={"by": "kind"}']),
+        ("resume latest", []),
+    ],
+)
+def test_commands_keep_what_replaced_values_of_the_file(proposed: str, kept: list[str]) -> None:
+    """But for what they replace themselves, and a budget that is to be raised."""
+    changes = ("budget.usd=1", "scorer=exact", "stop.for=seen", 'slices={"by": "kind"}')
+    fault = ScorerFault("it rejects", "try it", f"bestarm-agent {proposed}", rejects=True)
+    standing = standing_with(["a", "b"], [[1.0], [0.0]])
+    advice = changed(standing, suspect=fault, study="s.yaml", changes=changes).decision.next
+    assert advice is not None
+    assert advice.command is not None
+    verb, *own = shlex.split(proposed)
+    file = [] if verb == "resume" else ["s.yaml"]
+    repeated = [word for change in kept for word in ("--set", change)]
+    assert shlex.split(advice.command) == ["bestarm-agent", verb, *file, *own, *repeated]
+
+
 def test_commands_name_the_study_that_a_run_had(tmp_path: Path, capsys: Capsys) -> None:
     here, name = tmp_path / "here", "judged by us.yaml"
     written = write_study(here, n_candidates=2, n_examples=40)  # a call costs $0.001
     (here / "study.yaml").write_text("name: another")  # that a command without a name would take
     written.rename(here / name)
-    poor = ("--budget-usd", "0.0001", "-q", "--json")
+    poor = ("--budget-usd", "0.0001", "--set", "selector={name: uniform, seed: 3}", "-q", "--json")
     done = invoke(capsys, "select", name, *poor, folder=here)
     said = done.json["decision"]["said"][0]
     assert said == "No winner yet: the budget does not pay for one answer."
     run_id = done.json["run_id"]
     for folder, path in ((here, name), (tmp_path, f"here/{name}")):
         shown = invoke(capsys, "show", run_id, "--json", folder=folder)
-        assert commanded(shown) == ["plan", path]
+        changed_to = 'selector={"name": "uniform", "seed": 3}'
+        assert commanded(shown) == ["plan", path, "--set", changed_to]
         assert invoke(capsys, *commanded(shown), folder=folder).code == 0
     report = invoke(capsys, "report", run_id, "--format", "md", folder=here)
-    assert f"`bestarm-agent plan '{name}'`." in (here / report.out.strip()).read_text()
+    assert f"`bestarm-agent plan '{name}' --set " in (here / report.out.strip()).read_text()
 
 
 def test_going_on_says_that_the_study_was_edited(tmp_path: Path, capsys: Capsys) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -135,6 +136,7 @@ class LoadedStudy:
     positions: Positions  # finds the line of a value, for messages
     # the content, overrides included, before defaults and expansion
     source: Json = field(repr=False)
+    changes: tuple[str, ...] = ()  # the overrides as KEY=VALUE, in the order of taking effect
 
     def record(self) -> dict[str, Json]:
         """Return the study for ``study_from``: with defaults, ``${VARIABLE}`` not expanded."""
@@ -235,7 +237,9 @@ def _loaded(
         config = StudyConfig.model_validate(data, context=context)
     except ValidationError as error:
         raise config_error(error, StudyConfig, positions) from None
-    study = LoadedStudy(config, path, base_dir, positions, data)
+    written = ((k, v if isinstance(v, str) else json.dumps(v)) for k, v in overrides.items())
+    changes = tuple(map("=".join, written))
+    study = LoadedStudy(config, path, base_dir, positions, data, changes)
     # Options were checked as they were validated. This looks at everything that the log will hold,
     # since a value that the log leaves out would be missing when the run is resumed.
     for secret in secrets_in(study.record()):

@@ -111,12 +111,21 @@ def decided(standing: Standing) -> Standing:
     return replace(s, rows=rows, _decision=decision)
 
 
+# What a proposed command says itself, by a part of it: ``--set`` would replace that again. With
+# ``plan`` it is the budget, which is to be raised.
+_OWN = {"--for": "stop", "--cheapest-within": "objective", "--selector": "selector"}
+_OWN |= {"--set scorer": "scorer", "agent plan": "budget"}
+
+
 def _of_study(s: Standing, command: str | None) -> str | None:
-    """Return a command that names the study's file if it takes one; None in a script."""
+    """Return a command for the study as it was run, its file and changes; None in a script."""
     if s.objects or command is None:
         return None
     named = f" {quote(PurePosixPath(s.study).name)}" if s.study else ""
-    return re.sub(r"agent (select|try|plan)\b", lambda verb: verb[0] + named, command)
+    own = tuple(key for part, key in _OWN.items() if part in command)
+    changes = (f" --set {quote(text)}" for text in s.changes if not text.startswith(own))
+    command, n = re.subn(r"agent (select|try|plan)\b", lambda verb: verb[0] + named, command)
+    return command + ("".join(changes) if n else "")
 
 
 _COMPARED = (Status.EQUAL, Status.GOOD, Status.WORSE)

@@ -137,6 +137,7 @@ def build_standing(
         scorer_trusted=isinstance(scorer, Mapping) and bool(scorer.get("trusted")),
         n_independent=pairs.answer.on_new.n_independent,
         study=state.started.study,
+        changes=state.started.changes,
         unit=unit,
     )
     return decided(standing)

@@ -321,6 +321,7 @@ class Standing:
     decision_by_people: Decision | None = None  # once people have labelled answers
     # the study's file, relative to the store's folder; None without one
     study: str | None = field(default=None, repr=False)
+    changes: tuple[str, ...] = ()  # values that replaced those of the file, as KEY=VALUE
     # None while it is being made, by ``decision.decided``
     _decision: Decision | None = field(default=None, repr=False)
 

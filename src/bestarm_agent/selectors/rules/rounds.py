@@ -112,8 +112,8 @@ class RoundRule(Rule):
     def __init__(self, problem: Problem) -> None:
         if problem.budget is None:
             raise ValueError(
-                f"selector {self.name!r} plans for a number of pairs, but `budget` is not given;"
-                " set it (in pairs), or take a rule that needs none, such as 'auto' or 'ucb-e'"
+                f"selector {self.name!r} plans for a number of answers, but `budget` is not"
+                " given; set it (in answers), or take a rule that needs none, such as 'auto' or 'ucb-e'"
             )
         super().__init__(problem)
         self._ties = KeyedRandom(problem.seed, "round-ties")
