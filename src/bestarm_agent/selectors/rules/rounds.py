@@ -113,7 +113,7 @@ class RoundRule(Rule):
         if problem.budget is None:
             raise ValueError(
                 f"selector {self.name!r} plans for a number of answers, but `budget` is not"
-                " given; set it (in answers), or take a rule that needs none, such as 'auto' or 'ucb-e'"
+                " given; set it (in answers), or take a rule that needs none, as 'auto' or 'ucb-e'"
             )
         super().__init__(problem)
         self._ties = KeyedRandom(problem.seed, "round-ties")
