@@ -237,8 +237,8 @@ def _loaded(
         config = StudyConfig.model_validate(data, context=context)
     except ValidationError as error:
         raise config_error(error, StudyConfig, positions) from None
-    written = ((k, v if isinstance(v, str) else json.dumps(v)) for k, v in overrides.items())
-    changes = tuple(map("=".join, written))
+    texts = (v if isinstance(v, str) else json.dumps(v, default=str) for v in overrides.values())
+    changes = tuple(map("=".join, zip(overrides, texts, strict=True)))
     study = LoadedStudy(config, path, base_dir, positions, data, changes)
     # Options were checked as they were validated. This looks at everything that the log will hold,
     # since a value that the log leaves out would be missing when the run is resumed.

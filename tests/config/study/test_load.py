@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from bestarm_agent.config.load import LoadedStudy, load_study, study_from
 from bestarm_agent.config.study import StudyConfig
+from bestarm_agent.config.yaml import parse_yaml
 from bestarm_agent.domain.redaction import redacted
 from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError
@@ -73,6 +75,15 @@ def test_the_least_study_has_defaults(write: Write) -> None:
     assert config.dataset.path == "data.jsonl"
     assert config.limits.in_flight == 64
     assert config.output_dir == "runs"
+
+
+def test_what_replaced_values_of_the_file_is_kept_as_options_write_it(write: Write) -> None:
+    given = {"budget.usd": Decimal("1.5"), "budget.share": "20%", "slices": {"by": ["a"]}}
+    study = load_study(write(LEAST), given)  # type: ignore[arg-type] # a Decimal is no JSON
+    assert study.changes == ('budget.usd="1.5"', "budget.share=20%", 'slices={"by": ["a"]}')
+    changes = dict(change.split("=", 1) for change in study.changes)
+    again = load_study(write(LEAST), {key: parse_yaml(text)[0] for key, text in changes.items()})
+    assert again.config == study.config
 
 
 def test_every_key_is_read(write: Write) -> None:
