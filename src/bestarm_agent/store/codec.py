@@ -111,9 +111,9 @@ def _adapter(tag: str) -> TypeAdapter[Any]:
 
 
 def _dump(value: object, tag: str, what: str) -> str:
-    # Events of pairs, scores and replies are nearly all, hold no secrets, and are written in a part
-    # of the time without the step below. What may be no JSON, is of another type than its field, or
-    # holds a lone surrogate, is left to that step.
+    # Events of pairs, scores and replies are nearly all, hold no secrets, and are written faster
+    # without the step below. What may be no JSON, is of another type than its field, or holds a
+    # lone surrogate, is left to that step.
     adapter = _adapter(tag)
     is_reply = isinstance(value, Reply) and not secrets_in(value.sent)
     if is_reply or tag in OF_PAIRS or tag == "score":
