@@ -108,7 +108,7 @@ def test_more_wanted_than_there_are_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_number_is_no_budget(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"such as Budget\(answers=60\), got 60"):
+    with pytest.raises(ConfigError, match=r"as Budget\(answers=60\), got 60"):
         run_all(write_study(tmp_path), 60)  # type: ignore[arg-type]
 
 

@@ -230,7 +230,7 @@ class Study:
                 "run() is under way in this study; await that call, or end it with stop()"
             )
         if budget is not None and not isinstance(budget, Budget):
-            raise ConfigError(f"budget must be a Budget, such as Budget(answers=60), got {budget}")
+            raise ConfigError(f"budget must be a Budget, as Budget(answers=60), got {budget!r}")
         run = self._run
         _check_choice(run.record)
         self._is_running = True
@@ -286,7 +286,7 @@ class Study:
             ConfigError: ``more`` is no budget.
         """
         if not isinstance(more, Budget):
-            raise ConfigError(f"more must be a Budget, such as Budget(answers=60), got {more!r}")
+            raise ConfigError(f"more must be a Budget, as Budget(answers=60), got {more!r}")
         self._run.loop.raise_budget(more, self._confirming.spent)
 
     def stop(self) -> None:

@@ -52,8 +52,8 @@ class Started:
     scored_by: str = "rule"  # or "judge NAME", or "people"
     measures: tuple[str, ...] = ()  # names of the scores beside the score, in their order
     study: str | None = None  # the study's file, relative to the store's folder, if it has one
-    changes: tuple[str, ...] = ()  # values that replaced those of the file, as KEY=VALUE
     study_digest: str | None = None  # of that file's content, to say where it was edited since
+    changes: tuple[str, ...] = ()  # values that replaced those of the file, as KEY=VALUE
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,9 +62,9 @@ class Usage:
         if not 0 <= self.cached <= self.input:
             check_range(0, self.input, cached=self.cached)  # a part of it
         # Compared at once, as each call makes seven of these; the rest only says which is wrong.
-        a, b, c = self.cache_write, self.output, self.reasoning
-        if not 0 <= self.input <= MOST >= a >= 0 <= b <= MOST >= c >= 0:
-            check_range(0, MOST, input=self.input, cache_write=a, output=b, reasoning=c)
+        write, out, think = self.cache_write, self.output, self.reasoning
+        if not 0 <= self.input <= MOST >= write >= 0 <= out <= MOST >= think >= 0:
+            check_range(0, MOST, input=self.input, cache_write=write, output=out, reasoning=think)
 
     @property
     def total(self) -> int:

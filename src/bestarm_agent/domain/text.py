@@ -115,7 +115,7 @@ def percent(value: float, *, exact: bool = False, whole: bool = False) -> str:
     return f"{text} %"
 
 
-def span(lower: float, upper: float) -> str:
+def span(lower: float, upper: float, to: str = "to") -> str:
     """Write the ends of an interval of shares; none is rounded to a 0 or 100 that it excludes.
 
     Example:
@@ -123,7 +123,7 @@ def span(lower: float, upper: float) -> str:
         ('66 to 82 %', '99 to 100 %')
     """
     low, high = round(100.0 * lower), round(100.0 * upper)
-    return f"{low if lower >= 1.0 else min(low, 99)} to {high if upper <= 0.0 else max(high, 1)} %"
+    return f"{low if lower >= 1 else min(low, 99)} {to} {high if upper <= 0 else max(high, 1)} %"
 
 
 def signed(value: float) -> str:

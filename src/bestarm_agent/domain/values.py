@@ -504,8 +504,8 @@ class Reply(_CleanTexts):
         if self.reasoning and THOUGHT not in self.notices:
             object.__setattr__(self, "notices", (*self.notices, THOUGHT))
         check_range(0, 1, score=self.score)
-        amounts = {"usd_nanos": self.usd_nanos, "calls": self.calls}
-        check_range(0, MOST, **amounts, seconds=self.seconds, gpu_seconds=self.gpu_seconds)
+        check_range(0, MOST, usd_nanos=self.usd_nanos, calls=self.calls)
+        check_range(0, MOST, seconds=self.seconds, gpu_seconds=self.gpu_seconds)
 
     @property
     def said(self) -> str:

@@ -223,8 +223,8 @@ def _started(
         measures=parts.judge.measures,
         scored_by=parts.judge.main.scored_by,
         study=None if path is None else Path(os.path.relpath(path, folder)).as_posix(),
-        changes=parts.study.changes,
         study_digest=files_digest([path], path.parent) if path and path.is_file() else None,
+        changes=parts.study.changes,
     )
 
 

@@ -160,9 +160,8 @@ def _cells(name: str, test: Comparison) -> tuple[str, ...]:
 
 def _found(test: Comparison, where: str) -> str:
     """Say what was found on the examples of a part."""
-    numbers = (
-        f": {signed(_difference(test))} points ({signed_range(*test.interval())})" if test.n else ""
-    )
+    ends = signed_range(*test.interval())
+    numbers = f": {signed(_difference(test))} points ({ends})" if test.n else ""
     seen = f"after {test.n:,} of {test.question.n_examples:,} examples"
     return f"{word(test.question, test.verdict)}{where}{numbers}, {seen}"
 

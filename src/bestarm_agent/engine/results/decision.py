@@ -486,9 +486,9 @@ def _on_new(s: Standing, draft: Decision) -> list[str]:
     # of one or two answers an interval may be all that there is, and so says nothing
     if on_new is None or span(on_new.lower, on_new.upper) == span(0.0, 1.0):
         return []
-    mean, ends = percent(on_new.mean, whole=True), span(on_new.lower, on_new.upper)
+    mean, ends = percent(on_new.mean, whole=True), span(on_new.lower, on_new.upper, "and")
     what = f"mean score {mean}" if s.graded else f"{mean} right"
-    text = f"On new {on_new.unit}s like these: {what}, between {ends.replace(' to ', ' and ')}"
+    text = f"On new {on_new.unit}s like these: {what}, between {ends}"
     within = s.objective.spec.epsilon if s.objective and _seeks_cheapest(s) else s.within
     sure = percent(draft.confidence, exact=True)
     if on_new.shown and _bar(s) is None:

@@ -411,11 +411,12 @@ class Standing:
     @property
     def said(self) -> tuple[str, ...]:
         """The sentences of the decision and, once people have labelled answers, of theirs."""
-        own, by_people = self.decision.said, self.decision_by_people
+        own, by_people = self.decision, self.decision_by_people
         if by_people is None or not by_people.proved:
-            return (*own, *(by_people.said if by_people else ()))
+            return (*own.said, *(by_people.said if by_people else ()))
         # what people prove comes first, and the judge's advice is no longer given
-        return (*by_people.said, *(line for line in own if not line.startswith("Next: ")))
+        advice = own.next and own.next.said
+        return (*by_people.said, *(line for line in own.said if line != advice))
 
     @property
     def is_settled(self) -> bool:
