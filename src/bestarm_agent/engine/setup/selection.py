@@ -142,8 +142,9 @@ def open_selection(
         rule = find_rule(chosen.name, study.base_dir, catalog)
     except PluginError as error:
         raise study.positions.error(str(error), "selector", "name") from error
-    known = rule is not None or chosen.name in selector_names()
-    if chosen.history and known and "history" not in selector_params(rule or chosen.name):
+    # names of plug-ins are looked up only where they are needed: that reads all that is installed
+    is_known = chosen.history and (rule is not None or chosen.name in selector_names())
+    if is_known and "history" not in selector_params(rule or chosen.name):
         learners = [name for name in SELECTORS.built_in if "history" in selector_params(name)]
         raise study.positions.error(
             f"selector.history: {chosen.name} does not learn from history; choose one that does "

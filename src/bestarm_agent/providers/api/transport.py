@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -27,6 +29,8 @@ _OK = 200
 # Response headers as large as httpx reads them, over which the SDKs run elsewhere.
 _HEADER_BYTES, _MOST_HEADERS = 100 * 1024, 1_000
 _NONE: Mapping[str, str] = {}
+# By SSL_CERT_FILE and SSL_CERT_DIR: reading certificates takes longer than all else in connecting.
+_trusted = cache(lambda _file, _folder: create_ssl_context())
 _PROXY_SCHEMES = ("http", "https")
 # The first class counts, so a subclass stands before its base: the first two are ``ClientError``,
 # too. What cannot be parsed was answered, and possibly billed.
@@ -81,7 +85,7 @@ class Connection:
     def __init__(self, headers: Mapping[str, str], max_bytes: int) -> None:
         self._max_bytes = max_bytes
         # Two sessions, since aiohttp keeps or closes connections by connector, not by request.
-        trusted = create_ssl_context()
+        trusted = _trusted(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
         self._session = _session(
             aiohttp.TCPConnector(limit=0, ssl=trusted, keepalive_timeout=_KEPT_SECONDS), headers
         )
@@ -165,10 +169,9 @@ class Connection:
         is_unknown = (
             isinstance(error, aiohttp.ClientConnectorDNSError) and error.errno in _NO_SUCH_NAME
         )
-        hint = "; correct base_url" if is_unknown else ""
-        if is_unknown and variable:
-            hint = f"; correct base_url or {variable}"
-        return NotSentError(reason + hint, permanent=is_unknown and not self._has_answered)
+        if is_unknown:
+            reason += f"; correct base_url or {variable}" if variable else "; correct base_url"
+        return NotSentError(reason, permanent=is_unknown and not self._has_answered)
 
 
 def _session(connector: aiohttp.TCPConnector, headers: Mapping[str, str]) -> aiohttp.ClientSession:
@@ -195,12 +198,10 @@ def _proxy_of(url: URL) -> tuple[str, URL | None]:
         return "", None
     variable = f"{kind}_proxy"
     variable = variable if variable in os.environ else variable.upper()
-    try:
+    with suppress(ValueError):
         proxy = URL(address)
         if proxy.scheme in _PROXY_SCHEMES and proxy.host and proxy.port:
             return variable, proxy
-    except ValueError:
-        pass
     raise NotSentError(
         f"{variable} must name a proxy as http://HOST:PORT (no other kind of proxy is known), and "
         "does not; correct it, or name the host in NO_PROXY",
