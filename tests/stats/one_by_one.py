@@ -43,3 +43,10 @@ def compared(values: ArrayLike, size: int, alpha: float) -> PairedSequences:
     for row, known in enumerate(rows):
         feed(pairs, row, known)
     return pairs
+
+
+def wealth(pairs: PairedSequences, better: int, worse: int) -> float:
+    """Return the e-value for "``better`` beats ``worse``", up to where it was first enough."""
+    test = pairs._against(better)
+    pairs._highest(test, np.arange(len(pairs.length)) == worse)
+    return float(pairs._wealth[test].now[worse])

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bestarm_agent.stats.paired_sequences import PairedSequences, pair_bets
-from tests.stats.one_by_one import push, wealth_path
+from tests.stats.one_by_one import push, wealth, wealth_path
 from tests.support.rates import RateCheck
 
 Scores = NDArray[np.float64]
@@ -29,9 +29,9 @@ def test_one_leader_throughout_is_a_fixed_pair_at_a_lower_bar() -> None:
     scores = np.array([np.full(30, 0.9), np.full(30, 0.5), np.full(30, 0.6)])
     pairs = PairedSequences(3, 200, alpha=0.05)
     in_step(pairs, scores)
-    wealth = wealth_path((1 + 0.9 - scores[1]) / 2, 0.5, pair_bets(200, 0.05), 200)[-1]
+    by_hand = wealth_path((1 + 0.9 - scores[1]) / 2, 0.5, pair_bets(200, 0.05), 200)[-1]
     assert set(pairs.leaders) == {0}
-    assert [pairs.wealth(-1, row) for row in (0, 1)] == pytest.approx([1.0, wealth])
+    assert [wealth(pairs, -1, row) for row in (0, 1)] == pytest.approx([1.0, by_hand])
     assert pairs.rejected().tolist() == [False, True, True]
 
 
@@ -50,7 +50,7 @@ def test_the_odds_follow_the_pair_when_the_leader_changes() -> None:
         fair, growth = (half - drawn) / (n - place), n / (n - place)
         stakes = np.minimum(np.array(sizes) * np.sqrt(fair) * growth, 0.98)
         factors = factors * (1 + stakes * (x / fair - 1))
-    assert pairs.wealth(-1, 2) == pytest.approx(np.dot(shares, factors))
+    assert wealth(pairs, -1, 2) == pytest.approx(np.dot(shares, factors))
 
 
 def test_the_leader_is_committed_when_a_place_is_first_asked() -> None:

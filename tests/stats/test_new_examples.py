@@ -92,7 +92,7 @@ def test_a_lead_by_hand() -> None:
     weight = 0.01 / (0.01 + found.differing / 4)  # of the lead, beside a spread of .1
     deviation = math.sqrt(weight * found.differing / 4)
     assert found.most(0.9) == pytest.approx(weight * 0.25 + 1.281552 * deviation)
-    within = found.chance_within(0.05)  # behind
+    within = float(Leads.of([found]).chances(0.05)[0])  # behind
     below = [
         norm.cdf(
             (0.25 * spread**2 / (spread**2 + se**2) + 0.05) / (se / math.hypot(1, se / spread))
@@ -364,13 +364,16 @@ def test_forecasts_for_chosen_winners_come_true_in_50_to_90_percent(
 def test_leads_side_by_side_are_those_one_by_one() -> None:
     rng = np.random.default_rng(3)
     pairs = PairedSequences(5, 60, 0.05, draws=2)
-    for row, n in enumerate((40, 40, 25, 0, 7)):
-        low = rng.integers(0, 2, n).astype(float)
-        pairs.extend(row, np.arange(n), low * 0.5, np.minimum(1.0, low + 0.25))
+    lows = [rng.integers(0, 2, n).astype(float) for n in (40, 40, 25, 0, 7)]
+    ranges = [(low * 0.5, np.minimum(1.0, low + 0.25)) for low in lows]
+    for row, (low, high) in enumerate(ranges):
+        pairs.extend(row, np.arange(len(low)), low, high)
     others = np.array([4, 2, 3, 1])
     leads = Leads.by_sums(*pairs.common_sums(0, others))
     for lead, other in zip(leads.each(), others.tolist(), strict=True):
-        alone = lead_of(*pairs.common(0, other))
+        n = min(len(lows[other]), 30)  # examples, each drawn twice
+        (low, high), (its_low, its_high) = ranges[0], ranges[other]
+        alone = lead_of((low[:n] - its_high[:n]), (high[:n] - its_low[:n]))
         assert lead.n == alone.n
         assert (lead.mean, lead.differing) == pytest.approx((alone.mean, alone.differing))
     assert leads.n.tolist() == [7, 25, 0, 30], "of two draws of one example, the first"

@@ -13,7 +13,7 @@ from math import comb
 
 import numpy as np
 
-from bestarm_agent.selectors.score_table import ScoreTable
+from bestarm_agent.selectors.score_table import ScoreTable, by_row
 from bestarm_agent.selectors.types import Problem, State
 from bestarm_agent.stats.arrays import BoolArray, FloatArray, IntArray
 from bestarm_agent.stats.betting import MeanIntervals, early_bets, lower_bounds
@@ -41,8 +41,7 @@ class Evidence:
 
     def feed(self, pairs: PairedSequences, rows: IntArray | None = None) -> PairedSequences:
         """Let the pairs have what is told of some rows, by default of all; return them."""
-        for row, examples, low, high in self.table.told_since(pairs.length, rows):
-            pairs.extend(row, examples, low, high)
+        pairs.extend(*self.table.told_since(pairs.length, rows))
         return pairs
 
 
@@ -134,7 +133,8 @@ class OnNewExamples:
         late = rows[self._n_told[rows] != n_told[rows]]
         if len(late):
             values = {row: (np.empty(0), np.empty(0)) for row in late.tolist()}
-            for row, examples, low, high in table.told_since(np.zeros_like(n_told), late):
+            told = table.told_since(np.zeros_like(n_told), late)
+            for row, examples, low, high in by_row(told):
                 counted = self._counted(examples)
                 values[row] = low[counted], 1.0 - high[counted]
             alpha = (1.0 - self._problem.confidence) / table.n_candidates / 2
@@ -196,7 +196,7 @@ class Proofs:
         """Return the (K,) ends of the intervals (B), brought up to date; not to be written."""
         if self._is_biased:
             return self._table.certain()
-        trials = self._table.told_since(self._intervals.length)
+        trials = by_row(self._table.told_since(self._intervals.length))
         if self._controls is None:
             self._intervals.extend_all((row, low, high) for row, _, low, high in trials)
         else:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from typing import TypeVar
+from itertools import pairwise
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from bestarm_agent.selectors.types import Ask, Moves, State, Tell
 from bestarm_agent.stats.arrays import FloatArray, IntArray
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
+# (n,) rows, examples, lower and upper ends of the scores, the trials of one row beside each other
+Told: TypeAlias = tuple[IntArray, IntArray, FloatArray, FloatArray]
 
 # plain integers for the paths that every pull takes: looking an enum member up costs as much as
 # reading an array (Python 3.11)
@@ -32,6 +35,14 @@ def _with_room(old: NDArray[_Scalar], *shape: int) -> NDArray[_Scalar]:
     return np.pad(
         old, [(0, max(need, 2 * have) - have if need > have else 0) for have, need in sizes]
     )
+
+
+def by_row(told: Told) -> Iterator[tuple[int, IntArray, FloatArray, FloatArray]]:
+    """Yield each row with its trials' examples, lower and upper ends."""
+    rows, examples, low, high = told
+    starts = (rows[1:] != rows[:-1]).nonzero()[0] + 1
+    for start, end in pairwise([0, *starts.tolist(), len(rows)] if len(rows) else []):
+        yield int(rows[start]), examples[start:end], low[start:end], high[start:end]
 
 
 class ScoreTable:
@@ -63,6 +74,7 @@ class ScoreTable:
         # pull.
         self._by_state = np.zeros((len(State), n_candidates), dtype=np.int64)
         self.n_trials: IntArray = np.zeros(n_candidates, dtype=np.int64)
+        self._n_settled = np.zeros_like(self.n_trials)  # trials before the first pending one
         self.total, self.spent = np.zeros(n_candidates), np.zeros(n_candidates)
         self._rows = [array("i") for _ in range(n_candidates)]  # a tenth of the size of lists
 
@@ -109,6 +121,7 @@ class ScoreTable:
         """Record the outcome of an ask, which ``check`` found to be one."""
         i = int(self._candidate[tell.seq])
         self._state[tell.seq] = self._cells[i, self._example[tell.seq]] = tell.state
+        self._settle(i)
         self._by_state[_PENDING, i] -= 1
         self._by_state[tell.state, i] += 1
         self.spent[i] += tell.cost
@@ -160,6 +173,8 @@ class ScoreTable:
         seqs, state = ~tells["number"], tells["state"]
         candidates = self._candidate[seqs]
         self._state[seqs] = self._cells[candidates, self._example[seqs]] = state
+        for row in np.unique(candidates).tolist():
+            self._settle(row)
         np.subtract.at(self._by_state[_PENDING], candidates, 1)
         np.add.at(self._by_state, (state, candidates), 1)
         # ``add.at`` adds one after the other, as ``tell`` does: the sums round alike.
@@ -176,6 +191,7 @@ class ScoreTable:
         self._cells = _with_room(self._cells, self.n_candidates, self.n_examples)
         self._by_state = np.pad(self._by_state, ((0, 0), (0, count)))
         self.n_trials = np.pad(self.n_trials, (0, count))
+        self._n_settled = np.pad(self._n_settled, (0, count))
         self.total, self.spent = np.pad(self.total, (0, count)), np.pad(self.spent, (0, count))
         self._rows.extend(array("i") for _ in range(count))
 
@@ -248,28 +264,22 @@ class ScoreTable:
         """The ask numbers of one candidate's trials, in ask order; not to be changed."""
         return self._rows[candidate]
 
-    def told_since(
-        self, length: IntArray, rows: IntArray | None = None
-    ) -> Iterator[tuple[int, IntArray, FloatArray, FloatArray]]:
-        """Yield rows of which more is told than the first ``length`` (K,) trials, and these trials.
+    def told_since(self, length: IntArray, rows: IntArray | None = None) -> Told:
+        """Return what is told of rows beyond their first ``length`` (K,) trials.
 
         They are in the order of asking, as far as all before them are told: in order of completion
-        scores would be biased whenever wrong answers take longer. Each row comes with the (n,)
-        examples, (n,) lower and (n,) upper ends of the scores: a void trial may be anything in
+        scores would be biased whenever wrong answers take longer. A void trial may be anything in
         [0, 1] for good. ``rows``, by default all, are those looked at.
         """
-        behind = self.n_trials - self.count(State.PENDING) > length
-        for row in (np.flatnonzero(behind) if rows is None else rows[behind[rows]]).tolist():
-            # Trials after the first pending one are held back even if they are told: which outcomes
-            # come early may depend on the scores, but which trials come first in the order of
-            # asking does not.
-            seqs = np.frombuffer(self._rows[row], dtype=np.intc)[length[row] :]
-            state = self.state[seqs]
-            pending = np.flatnonzero(state == _PENDING)
-            seqs = seqs[: pending[0]] if len(pending) else seqs
-            low = self.score[seqs]
-            high = np.where(state[: len(seqs)] == _VOID, 1.0, low)
-            yield row, self.example[seqs].astype(np.int64), low, high
+        settled = self._n_settled
+        rows = (settled > length).nonzero()[0] if rows is None else rows[(settled > length)[rows]]
+        ends = zip(rows.tolist(), length[rows].tolist(), settled[rows].tolist(), strict=True)
+        parts = [memoryview(self._rows[row])[start:end] for row, start, end in ends]
+        seqs = np.frombuffer(b"".join(parts), dtype=np.intc)
+        low = self._score[seqs]
+        high = np.where(self._state[seqs] == _VOID, 1.0, low)
+        examples = self._example[seqs].astype(np.int64)
+        return self._candidate[seqs].astype(np.int64), examples, low, high
 
     def draw_unseen(self, candidate: int, rng: np.random.Generator) -> int:
         """Draw one of a candidate's unseen examples, of which there are some, uniformly."""
@@ -281,6 +291,15 @@ class ScoreTable:
         while row[example := int(rng.integers(len(row)))] != _UNSEEN:
             pass  # a few tries find one, without scanning the row
         return example
+
+    def _settle(self, row: int) -> None:
+        """Count a row's trials up to the first pending one, of which some may have been told."""
+        # Trials after it are held back even if they are told: which outcomes come early may depend
+        # on the scores, but which trials come first in the order of asking does not.
+        mine, n = self._rows[row], int(self._n_settled[row])
+        while n < len(mine) and self._state[mine[n]] != _PENDING:
+            n += 1
+        self._n_settled[row] = n
 
     def _reserve(self, n_trials: int) -> None:
         if n_trials > len(self._candidate):

@@ -44,6 +44,7 @@ References:
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -207,21 +208,6 @@ class Wealth:
         inf
     """
 
-    __slots__ = (
-        "_each",
-        "_mean",
-        "_odds",
-        "_shares",
-        "_size",
-        "_sizes",
-        "_squares",
-        "_staked",
-        "_total",
-        "highest",
-        "n",
-        "now",
-    )
-
     def __init__(
         self,
         n_rows: int,
@@ -331,19 +317,8 @@ class LowerBound:
         lower: the bound; starts at 0 and never falls. Without replacement, at least the sum of the
             values over N, less the rounding.
         total: sum of the values so far.
+        draws: these values, in order; not to be changed.
     """
-
-    __slots__ = (
-        "_alpha",
-        "_bets",
-        "_controls",
-        "_draws",
-        "_n",
-        "_size",
-        "_watched",
-        "lower",
-        "total",
-    )
 
     def __init__(self, alpha: float, bets: Bets, size: int | None = None) -> None:
         self.lower = 0.0
@@ -351,15 +326,9 @@ class LowerBound:
         self._alpha = alpha
         self._bets = bets
         self._size = size
-        self._n = 0
-        self._draws: FloatArray = np.empty(16)
+        self.draws = array("d")
         self._controls: FloatArray | None = None  # (2, draws), once there are any
         self._watched: tuple[float, Wealth] | None = None  # the next multiple, and the bets on it
-
-    @property
-    def draws(self) -> FloatArray:
-        """Return the (n,) values so far, in order; not to be written."""
-        return self._draws[: self._n]
 
     def extend(self, values: FloatArray, control: FloatArray | None = None) -> None:
         """Take the next values, in [0, 1]; ``control`` (2, n) as in ``Wealth``, always or never."""
@@ -371,8 +340,8 @@ class LowerBound:
             self._controls = np.append(before, control, axis=1)
         every = None if self._controls is None else self._controls[:, None]
         news = None if control is None else control[:, None]
-        step = _step(self._n, self._alpha, self._size)
-        if len(values) == self._n:
+        step = _step(len(self.draws), self._alpha, self._size)
+        if len(values) == len(self.draws):
             self._advance(step, 0, math.inf)
             return
         # The usual case is the last one: the watched multiple takes the new values and is not
@@ -381,7 +350,7 @@ class LowerBound:
         number = math.floor(self.lower / step) + 1
         if self._watched is None or self._watched[0] != number * step:
             wealth = Wealth(1, number * step, self._bets, self._size)
-            wealth.extend(self.draws[None], control=every)
+            wealth.extend(np.array(self.draws)[None], control=every)
             self._watched = number * step, wealth
         else:
             self._watched[1].extend(values[None], control=news)
@@ -392,9 +361,9 @@ class LowerBound:
     def _advance(self, step: float, low: int, above: float) -> None:
         """Move to the largest multiple of ``step`` that is rejected, of which ``low`` is one."""
         test = self._alpha, self._bets, self._size
-        n, steps = np.array([self._n]), np.array([step])
+        draws, n, steps = np.array(self.draws), np.array([len(self.draws)]), np.array([step])
         [multiple], wealth = _largest_multiple(
-            self.draws[None], n, steps, test, np.array([low]), np.array([above]), self._controls
+            draws[None], n, steps, test, np.array([low]), np.array([above]), self._controls
         )
         self.lower = float(multiple) * step
         self._watched = None if wealth is None else ((multiple + 1) * step, wealth)
@@ -402,11 +371,7 @@ class LowerBound:
     def append(self, values: FloatArray) -> None:
         """Take the next values, and leave the bound as it is: where they are the last of all."""
         self.total = float(np.cumsum([self.total, *values])[-1])  # in order, whatever the blocks
-        end = self._n + len(values)
-        if end > len(self._draws):
-            self._draws = np.append(self._draws, np.empty(max(end, self._n)))
-        self._draws[self._n : end] = values
-        self._n = end
+        self.draws.extend(values.tolist())
 
 
 def _step(n: int, alpha: float, size: int | None) -> float:
@@ -566,8 +531,6 @@ class MeanInterval:
         (0.5, 0.8333333333333334)
     """
 
-    __slots__ = ("_above", "_below", "_is_known", "_size", "lower", "upper")
-
     def __init__(self, size: int, alpha: float, bets: Bets | None = None) -> None:
         if size < 1:
             raise ValueError(f"size must be >= 1, got {size}")
@@ -622,13 +585,13 @@ class MeanInterval:
         self.lower, self.upper = lower, upper
 
 
-def _in_full(low: FloatArray, gaps: FloatArray, is_known: bool) -> tuple[float, float]:
+def _in_full(low: array[float], gaps: array[float], is_known: bool) -> tuple[float, float]:
     """Return the ends of the mean of values that are all seen, at least ``low``, ``gaps`` below 1.
 
     ``is_known``: each is known, and not a range only.
     """
-    least = math.fsum(low.tolist()) / len(low)  # fsum makes rows of equal values tie in any order
-    return least, least if is_known else max(least, 1.0 - math.fsum(gaps.tolist()) / len(low))
+    least = math.fsum(low) / len(low)  # fsum makes rows of equal values tie in any order
+    return least, least if is_known else max(least, 1.0 - math.fsum(gaps) / len(low))
 
 
 class MeanIntervals:

@@ -100,56 +100,47 @@ class CommonExamples:
         # the asked row itself leads: its score comes soonest, and without the leader's score no
         # wealth moves on (``awaited``).
         if self.asked[row] == len(self.leaders):
-            front = self.front.tolist()
-            means = [(self._low[rival][-1] + 0.5) / (self.length[rival] + 1) for rival in front]
-            highest = max(means)
-            own = means[front.index(row)]
-            self.leaders.append(row if own >= highest else front[means.index(highest)])
+            front = self.front
+            totals = np.array([self._low[rival][-1] for rival in front.tolist()])
+            means = (totals + 0.5) / (self.length[front] + 1)
+            best = int(front[means.argmax()])
+            self.leaders.append(row if means[front == row] >= means.max() else best)
         self.asked[row] += 1
 
-    def extend(self, row: int, examples: IntArray, low: FloatArray, high: FloatArray) -> None:
-        """Take a row's next values along the shared order, known to lie in [low, high].
+    def extend(
+        self, row: int | IntArray, examples: IntArray, low: FloatArray, high: FloatArray
+    ) -> None:
+        """Take the next values of a row, or of (n,) rows, known to lie in [low, high].
 
-        The first row to come to a place of the order sets its example. A row that was not asked is
-        asked now.
+        They come along the shared order. The first row to come to a place of it sets its example. A
+        row that was not asked is asked now.
 
         Raises:
             ValueError: an example is not the order's next one, or a range is not within [0, 1].
         """
         check_ranges(low, high)
-        values = zip(examples.tolist(), low.tolist(), high.tolist(), strict=True)
-        lows, highs, start = self._low[row], self._high[row], int(self.length[row])
-        for place, (example, least, most) in enumerate(values, start):
+        columns = np.full(len(low), row), examples, low, high
+        for mine, example, least, most in zip(*(c.tolist() for c in columns), strict=True):
+            lows, highs = self._low[mine], self._high[mine]
+            place = len(lows) - 1
             if place == len(self._order):
                 self._append(example)
             elif self._order[place] != example:
                 raise ValueError(
-                    f"row {row} must take example {self._order[place]} next, as the rows before "
+                    f"row {mine} must take example {self._order[place]} next, as the rows before "
                     f"it, got {example}; paired sequences need one shared order"
                 )
-            if place == self.asked[row]:
-                self.ask(row)
+            if place == self.asked[mine]:
+                self.ask(mine)
             lows.append(lows[-1] + least)
             highs.append(highs[-1] + most)
-            self.length[row] = place + 1
-
-    def common(self, a: int, b: int) -> tuple[FloatArray, FloatArray]:
-        """Return the (n,) least and (n,) highest values of row ``a`` minus row ``b``, in [-1, 1].
-
-        Of the first places, as far as both are known; of each example, the first draw.
-        """
-        stop = int(min(self.length[a], self.length[b])) + 1
-        low_a, high_a, low_b, high_b = (
-            np.diff(sums[:stop])
-            for sums in (self._low[a], self._high[a], self._low[b], self._high[b])
-        )
-        first = self._firsts(0, stop - 1)
-        return (low_a - high_b)[first], (high_a - low_b)[first]
+            self.length[mine] = place + 1
 
     def common_sums(self, a: int, others: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
-        """Return what ``common`` amounts to for row ``a`` and each of ``others``.
+        """Sum up the values of row ``a`` minus those of each of ``others``, as far as both go.
 
-        The (k,) sums and (k,) sums of squares of the middles of the ranges, and their (k,) numbers.
+        Of each example the first draw counts, with the middle of its range. Returns (k,) sums, (k,)
+        sums of squares, and their (k,) numbers.
         """
         stops = np.minimum(self.length[a], self.length[others])
         total, squares = np.zeros((2, len(others)))

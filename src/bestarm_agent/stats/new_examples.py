@@ -61,11 +61,7 @@ class Lead:
     @property
     def chance(self) -> float:
         """Return the probability that the one is better on new examples, in (0, 1)."""
-        return self.chance_within(0.0)
-
-    def chance_within(self, gap: float) -> float:
-        """Return the probability that the one is at most ``gap`` behind the other, in (0, 1)."""
-        return float(Leads.of([self]).chances(gap)[0])
+        return float(Leads.of([self]).chances()[0])
 
     def most(self, probability: float) -> float:
         """Return what the lead on new examples does not exceed, with that probability."""

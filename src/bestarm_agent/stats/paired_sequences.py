@@ -192,12 +192,6 @@ class PairedSequences(CommonExamples):
         beaten = self._rejected(self._against(leader), among)
         return beaten if among is None else beaten & among
 
-    def wealth(self, better: int, worse: int) -> float:
-        """Return the e-value for "``better`` beats ``worse``" on all common examples, >= 0."""
-        test = self._against(better)
-        self._highest(test, np.arange(len(self.length)) == worse, to_the_end=True)
-        return float(self._wealth[test].now[worse])
-
     def lag(
         self, leader: int, others: int | IntArray, least: float = 0, most: FloatArray | float = 1
     ) -> float:
@@ -258,10 +252,8 @@ class PairedSequences(CommonExamples):
     def _rejected(self, test: _Against, among: BoolArray | None = None) -> BoolArray:
         return np.asarray(self._highest(test, among) >= test.enough)
 
-    def _highest(
-        self, test: _Against, among: BoolArray | None = None, *, to_the_end: bool = False
-    ) -> FloatArray:
-        """(K,) highest wealth so far, of those not decided (or all) brought up to date.
+    def _highest(self, test: _Against, among: BoolArray | None = None) -> FloatArray:
+        """(K,) highest wealth so far, of those not decided brought up to date.
 
         Rows in step are worked out together.
         """
@@ -273,10 +265,8 @@ class PairedSequences(CommonExamples):
             self._wealth[test] = Wealth(len(self.length), 0.5, bets, test.size, odds)
         wealth, opponent = self._wealth[test], test.opponent
         stop = np.minimum(self.length, self.n_known(opponent))
-        is_behind = stop > wealth.n
         # A row that was rejected stays rejected, so its wealth need not be followed any longer.
-        if not to_the_end:
-            is_behind &= wealth.highest < test.enough
+        is_behind = (stop > wealth.n) & (wealth.highest < test.enough)
         if among is not None:
             is_behind &= among
         if opponent != LEADERS:
