@@ -28,9 +28,9 @@ def test_a_decorated_function_has_one_thread_and_gives_the_others_back() -> None
 @pytest.mark.parametrize(
     ("rule", "with_axes", "module", "name"),
     [
-        ("auto", False, axes_model, "inverted"),
+        ("auto", False, axes_model, "dpttrs"),
         ("auto", True, axes_model, "running"),
-        ("auto", False, axes_model, "dpotri"),
+        ("auto", True, axes_model, "dpotri"),
         ("ucb-e-lrf", False, ucb_e_lrf, "bernoulli_places"),
     ],
 )

@@ -19,7 +19,8 @@ def duels_of(mean: list[float], **given: object) -> Duels:
     """Duels on a posterior of standard deviation .1 each, ties broken by number."""
     n = len(mean)
     alone = np.zeros((n, 1), dtype=int), np.zeros((n, 1))
-    posterior = Posterior(np.array(mean), np.full(n, 0.1), alone, np.zeros((1, 1)))
+    none = np.zeros((1, 1))  # is shared
+    posterior = Posterior(np.array(mean), np.full(n, 0.1), alone, lambda one, two: none[one, two])
     given = {"out": np.full(n, False), "void_share": np.zeros(n)} | given
     return Duels(posterior, np.arange(float(n)), **given)  # type: ignore[arg-type]
 

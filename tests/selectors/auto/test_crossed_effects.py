@@ -13,6 +13,7 @@ from bestarm_agent.stats.arrays import IntArray
 Array = NDArray[np.float64]
 AXES = np.indices((3, 2, 2)).reshape(3, -1).T
 K, M = len(AXES), 9
+ALONE = np.full((K, 1), -1)  # no levels are shared
 
 
 Seen = list[tuple[int, int, float]]  # row, place of the order, score
@@ -23,10 +24,10 @@ def columns(seen: Seen) -> tuple[IntArray, IntArray, Array]:
     return np.array(row), np.array(place), np.array(score)
 
 
-def filled(seed: int) -> tuple[CrossedEffects, Seen]:
+def filled(seed: int, axes: IntArray = AXES) -> tuple[CrossedEffects, Seen]:
     """Return a model, and scores at random prefixes, some of them empty."""
     rng = np.random.default_rng(seed)
-    model, seen = CrossedEffects(AXES, M), []
+    model, seen = CrossedEffects(axes, M), []
     for row in range(K):
         n_seen = int(rng.integers(0, 6))
         seen += [(row, place, float(rng.integers(0, 2))) for place in range(n_seen)]
@@ -39,7 +40,7 @@ def dense(model: CrossedEffects, seen: Seen, places: int) -> tuple[Array, Array]
     n = len(effects)
     priors = [0.25, *(v.of(effects.families[f]) for f in effects.family[1:])]
     n_blocks = effects.n_blocks
-    near = min(places, axes_model._MOST_SHARED // n_blocks)
+    near = min(places, axes_model._MOST_SHARED // n_blocks) if n_blocks > 1 else 0
     priors += [v.own] * K + [v.easiness] * places + [v.shared] * (n_blocks * near)
 
     def unit(row: int, place: int) -> Array:
@@ -65,15 +66,15 @@ def dense(model: CrossedEffects, seen: Seen, places: int) -> tuple[Array, Array]
     return mean, loads @ covariance @ loads.T + np.diag(noise)
 
 
-@pytest.mark.parametrize("most_places", [512, 4, 3])
-@pytest.mark.parametrize("most_shared", [512, 7])
+@pytest.mark.parametrize("most_places", [512, 4, 3, 1])
+@pytest.mark.parametrize(("axes", "most_shared"), [(AXES, 512), (AXES, 7), (ALONE, 512)])
 def test_it_agrees_with_dense_conditioning(
-    monkeypatch: pytest.MonkeyPatch, most_places: int, most_shared: int
+    monkeypatch: pytest.MonkeyPatch, most_places: int, axes: IntArray, most_shared: int
 ) -> None:
     monkeypatch.setattr(axes_model, "_MOST_PLACES", most_places)
     monkeypatch.setattr(axes_model, "_MOST_SHARED", most_shared)
     for seed in range(3):
-        model, seen = filled(seed)
+        model, seen = filled(seed, axes)
         places = min(1 + max(place for _, place, _ in seen), most_places)
         mean, covariance = dense(model, seen, places)
         posterior = model.fit(*columns(seen), sweeps=1)

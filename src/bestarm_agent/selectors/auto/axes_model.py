@@ -47,30 +47,42 @@ w effects: with b at its posterior mean and k_f effects in the family,
 and likewise for d, z and r; s^2 is the sum of squared residuals over the number of scores less all
 gammas. gamma counts the effects that the scores determine, so few scores change little.
 
-A fit costs O(K F^2 + (E + J + C R)^3) for F effects per row and E of rows with scores. This is a
-model's opinion: nothing here bounds an error probability.
+A fit costs O(K F^2 + (E + J + C R)^3) for F effects per row and E of rows with scores. Where the
+constant is the only effect, it costs O(K + J): of b and the sums u_1, ..., u_J, the matrix is
+tridiagonal but for the row of b. With u_0 = 0 and the differences u_{j+1} - u_j = z_j,
+
+    u' A_uu u = sum_j (l_j (u_{j+1} - u_j)^2 - s_j u_j^2),   A_bu = [sum_{L_i = j} g_i]_j      (9)
+    l_j = 1 / v_z + n_j / s^2,   s_j = sum_{L_i = j} v_d g_i / s^2
+
+The inverse of such a matrix A_uu is p_j q_k for j <= k: q is its first column, and p its last, over
+that one's first number. The row of b adds r_j r_k, where r = (1, -A_uu^-1 A_ub) sd(b).
+
+This is a model's opinion: nothing here bounds an error probability.
 
 References:
     Searle, Casella and McCulloch (1992), "Variance Components", Wiley: mixed-model equations.
     MacKay (1992), "Bayesian Interpolation", Neural Computation 4(3): (8).
+    Meurant (1992), "A review on the inverse of symmetric tridiagonal and block tridiagonal
+    matrices", SIAM Journal on Matrix Analysis and Applications 13(3): (9).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TypeAlias
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.linalg.lapack import dpotrf, dpotri, dpttrf, dpttrs
 
 from bestarm_agent.stats.arrays import FloatArray, IntArray, one_thread
 
 Family: TypeAlias = tuple[int, ...]  # the axes whose levels its effects belong to, one or two
 # (K, W) columns and weights of the entries of (K, D) rows; those of one column add up
 Loads: TypeAlias = tuple[IntArray, FloatArray]
+Covariance: TypeAlias = Callable[[IntArray, IntArray], FloatArray]  # of any columns, broadcast
 
 CENTRE, CENTRE_VARIANCE = 0.5, 0.25  # of the constant
 _MOST_EFFECTS = 1_000  # modelled; families beyond it count as deviations of the rows
@@ -164,13 +176,14 @@ class Posterior:
     mean: FloatArray  # (K,) posterior means; not clipped to [0, 1]
     sd: FloatArray  # (K,) posterior standard deviations
     loads: Loads  # c_i
-    shared: FloatArray  # (D, D) covariance of what rows share
+    shared: Covariance  # of what rows share
 
     def gap_variance(self, leader: int) -> FloatArray:
         """Return the (K,) variances of the leader's mean minus each other mean, > 0."""
         columns, weights = self.loads
-        of_leader = np.bincount(columns[leader], weights[leader], len(self.shared))
-        common = sum((weights * (self.shared @ of_leader)[columns]).T)  # from left to right
+        every = np.arange(columns.max() + 1)[:, None]
+        with_leader = self.shared(every, columns[leader]) @ weights[leader]
+        common = sum((weights * with_leader[columns]).T)  # from left to right
         variance = self.sd**2 + self.sd[leader] ** 2 - 2.0 * common
         return np.asarray(np.maximum(variance, _LEAST_VARIANCE))
 
@@ -199,6 +212,7 @@ class CrossedEffects:
         self.n_examples = n_examples
         self.variances = Variances()
         self.effects = Effects.of(axes)
+        self._covariance: Covariance
         self._level: FloatArray = np.zeros(len(axes))  # (K,) x_i . b + d_i
         # (C, J) z_j + r_cj, up to the longest row
         self._easiness: FloatArray = np.zeros((self.effects.n_blocks, 0))
@@ -247,7 +261,9 @@ class CrossedEffects:
         upto = model.block, np.minimum(self._length, last)
         passed, squares = prefix(easiness)[upto], prefix(easiness**2)[upto]
         # (K,) Y_i, and (C, J) sums of the y_ij of the rows of a block that have seen j
-        self._total = self._length * level + passed + np.bincount(row, residual, n_rows)
+        # Rounded, so that rows of equal scores tie, in whatever order these were summed.
+        total = self._length * level + passed + np.bincount(row, residual, n_rows)
+        self._total = np.round(total, 9)
         ease = np.zeros(self._n_rows.shape)
         ease[:, : last + 1] = easiness[:, :reach]
         self._at_place = model.later(self._place, level, reach) + self._n_rows * ease
@@ -257,18 +273,22 @@ class CrossedEffects:
         self._square += float((score**2 - expected**2).sum())
 
     def _solve(self) -> None:
-        """Solve the normal equations, given the variances."""
+        """Find effects and their covariance, given the variances."""
         model, now, n = self.effects, self.variances, len(self.effects)
         weight = np.asarray(1.0 / (now.noise + self._length * now.own), dtype=np.float64)  # g_i
-        precision, target = self._normal_equations(weight)
-        inverse = inverted(precision)
-        mean = inverse @ target
-        n_blocks, reach = self._n_rows.shape
-        runs = [reach, *[self._near] * (n_blocks if self._near else 0)]
-        # of b and of the running sums, from 0, of z and of each r_c
-        self._covariance = running(running(inverse, n, runs).T, n, runs)
-        self._variance = inverse.diagonal().copy()  # of b, z and r
         self._gain = now.own * weight  # v_d g_i
+        n_blocks, reach = self._n_rows.shape
+        if n == 1:
+            mean = self._solve_chain(weight)
+        else:
+            precision, target = self._normal_equations(weight)
+            inverse = inverted(precision)
+            mean = inverse @ target
+            runs = [reach, *[self._near] * (n_blocks if self._near else 0)]
+            # of b and of the running sums, from 0, of z and of each r_c
+            sums = running(running(inverse, n, runs).T, n, runs)
+            self._covariance = lambda one, two: sums[one, two]
+            self._variance = inverse.diagonal().copy()  # of b, z and r
         self._b, self._z, self._r = np.split(mean, [n, n + reach])
         self._easiness = np.tile(self._z, (n_blocks, 1))
         self._easiness[:, : self._near] += self._r.reshape(n_blocks, self._near)
@@ -276,6 +296,38 @@ class CrossedEffects:
         common = self._b[model.of_row].sum(axis=1)
         explained = self._length * common + self._passed[model.block, self._place]
         self._level = np.asarray(common + self._gain * (self._total - explained))  # (3)
+
+    def _solve_chain(self, weight: FloatArray) -> FloatArray:
+        """Solve the normal equations where the constant is the only effect: (9)."""
+        now, size, total = self.variances, self._n_rows.shape[1] + 1, self._total
+        gains, border, drawn = (
+            np.bincount(self._place, values, size)
+            for values in (self._gain, weight, self._gain * total)
+        )
+        link = 1.0 / now.easiness + self._n_rows[0] / now.noise  # l_j
+        # u_0 = 0 is known, and so of infinite precision
+        diagonal = np.append(np.inf, link + np.append(link[1:], 0.0)) - gains / now.noise
+        pivots, factors, failed = dpttrf(diagonal, np.append(0.0, -link[1:]))
+        if failed:
+            raise np.linalg.LinAlgError("a precision matrix is not positive definite")
+        sides = np.zeros((size, 4))
+        sides[1, 0] = sides[-1, 1] = 1.0
+        sides[:, 2] = border
+        sides[:, 3] = -(np.diff(self._at_place[0], prepend=0.0, append=0.0) + drawn) / now.noise
+        first, last, of_border, of_target = dpttrs(pivots, factors, sides)[0].T
+        variance = 1.0 / (1.0 / CENTRE_VARIANCE + self._length @ weight - border @ of_border)
+        constant = variance * (weight @ total - border @ of_target)
+        p, q = np.append(0.0, last / last[1]), np.append(0.0, first)
+        r = np.sqrt(variance) * np.append(1.0, -of_border)
+
+        def covariance(one: IntArray, two: IntArray) -> FloatArray:
+            own = p[np.minimum(one, two)] * q[np.maximum(one, two)]
+            return np.asarray(own + r[one] * r[two])
+
+        self._covariance = covariance
+        of_z = q[2:] * np.diff(p[1:]) - p[1:-1] * np.diff(q[1:]) + np.diff(r[1:]) ** 2
+        self._variance = np.append(variance, of_z)
+        return np.append(constant, np.diff(of_target - constant * of_border))
 
     @property
     def _near(self) -> int:
@@ -380,21 +432,15 @@ def _shrunk(
 
 def inverted(precision: FloatArray) -> FloatArray:
     """Invert a positive definite matrix; what no score has touched yet stands on its diagonal."""
-    is_touched = np.count_nonzero(precision, axis=1) > 1
-    if is_touched.all():  # once a run has got going; this spares two copies
-        return _inverse(precision)
-    inverse, touched = np.diag(1.0 / precision.diagonal()), np.ix_(is_touched, is_touched)
-    inverse[touched] = _inverse(precision[touched])
-    return inverse
-
-
-def _inverse(precision: FloatArray) -> FloatArray:
-    """Invert by Cholesky's factors, in half the time of an inverse that knows of no symmetry."""
-    factor, failed = dpotrf(precision.T, clean=False)
+    inverse = np.diag(1.0 / precision.diagonal())
+    touched = np.ix_(*[np.count_nonzero(precision, axis=1) > 1] * 2)
+    # by Cholesky's factors, in half the time of an inverse that knows of no symmetry
+    factor, failed = dpotrf(precision[touched].T, clean=False)
     if failed:
         raise np.linalg.LinAlgError("a precision matrix is not positive definite")
     upper, _ = dpotri(factor, overwrite_c=True)
-    return np.asarray(np.triu(upper) + np.triu(upper, 1).T)
+    inverse[touched] = np.triu(upper) + np.triu(upper, 1).T
+    return inverse
 
 
 def summed(values: FloatArray, one: IntArray, two: IntArray, shape: tuple[int, int]) -> FloatArray:
@@ -431,10 +477,10 @@ def running(matrix: FloatArray, n: int, runs: list[int]) -> FloatArray:
     return sums
 
 
-def variances_of(loads: Loads, covariance: FloatArray) -> FloatArray:
+def variances_of(loads: Loads, covariance: Covariance) -> FloatArray:
     """Return the (K,) variances c_i' C c_i."""
     columns, weights = loads
     total = np.zeros(len(columns))
     for column, weight in zip(columns.T, weights.T, strict=True):
-        total += weight * (weights * covariance[column[:, None], columns]).sum(axis=1)
+        total += weight * (weights * covariance(column[:, None], columns)).sum(axis=1)
     return total
