@@ -74,6 +74,15 @@ EXPLAINED = [  # by a sum or product, whose terms are no answers
     *("$46 = 2 \\times 23$", "46 %: 12 % + 34 %", "46 ($12 + $34)", "1. 12 + 34\n2. 46"),
     *("46\n\n(= 2 * (20 + 3))", "Answer: 44. Wait, it is 46, as 12 + 34."),
 ]
+REMARKED_ON = [  # by what stands in parentheses behind them
+    *("46 (out of 300)", "46 kg (101 lb)", "46kg (101lb)", "46% (of 300)", "**46** °C (115 °F)"),
+    *("46 (12 in April + 34 in May)", "46 dollars (2 eggs at $23 each)."),
+    *("46公斤（101磅）", r"$46 \text{ kg}$ (101 lb)", r"46\% (of 300)", "It is 46 (not 45)."),
+]
+ADDED_UP = [  # or read as the answer of what stands before the parentheses
+    *("3 feet 10 inches (46 inches)", "12 apples and 34 more (46 in total)", "12 + 34 (46)"),
+    *("9:00 to 17:00 (46 breaks)", r"12 and 34 are \(46\)", "2 × 23 (= 46)", "forty-six (46)"),
+]
 SAYING_NOTHING = [
     *("see x2", "1" * 1001, "1e5000", "5/0", "forty-six", "", "²"),
 ]
@@ -102,7 +111,7 @@ DOUBTS = [
         *((text, "46", UNPARSABLE) for text in SAYING_NOTHING),
         ("46.5", "46", WRONG),
         ("46, not 34", "46", WRONG),
-        *((text, "46", RIGHT) for text in EXPLAINED),
+        *((text, "46", RIGHT) for text in (*EXPLAINED, *REMARKED_ON, *ADDED_UP)),
         *((text, "34", RIGHT) for text in ("12 + 34", "12\n46 is 12 and 34", "**12** **34**")),
         *((text, "34", RIGHT) for text in ("* 12\n* 34", "9\nStep **1**: **34**", "C++ 34")),
         ("-5", "5", WRONG),

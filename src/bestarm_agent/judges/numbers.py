@@ -128,6 +128,12 @@ _LISTED = re.compile(r"\s*\d{1,2}[.)]\s+(?=\S)")  # the number of an item of a l
 # "3 +", "(2) ×", "+ 4": what stands before, or behind, a term of a sum or a product; "**" is bold
 _SIGN = r"[)%\s]*(?:[+×÷]|(?<!\*)\*(?!\*)|\\times|\\cdot)\s*"
 _TERM, _TERM_FIRST = re.compile(rf"\d{_SIGN}\S?$"), re.compile(rf"{_SIGN}[^\w\s]?\d")
+# What stands between a number and one in parentheses behind it, which is a remark on the first: "7
+# (out of 30)", "15 kg (33 lb)". It is not in "4 (= 2 + 2)", nor in LaTeX's "\\(", nor where several
+# amounts come before it, which it may add up: "5 ft 7 in (67 in)".
+_UNIT = r"[\s\\%°*$€£¥]{0,6}(?:\\text\w*\{[^{}]*\}|[^\W\d_][^\s()（]*)?[\s*$]{0,3}"
+_REMARK = re.compile(rf"{_UNIT}(?<!\\)[(（][^=≈()（]*")
+_AND = re.compile(r"\s?[^\W\d_]+(?:,|\s[^\W\d_]+)?\s")
 _LATEX_SPACES = {"\\,": "\u2009", "\\;": "\u2009", "\\ ": "\u2009", "\\!": ""}
 
 
@@ -139,9 +145,10 @@ class ReadNumber(NamedTuple):
 
 
 def last_number(text: str, decimal: Mark | None = None) -> Number | None:
-    r"""Return the last number of a text that is no term of a sum or product; None if it has none.
+    r"""Return the last number of a text that is no term and no remark; None if it has none.
 
-    Where all are terms, the last of these.
+    Terms are those of a sum or product, remarks stand in parentheses behind another number. Where
+    all are terms, the last of these.
 
     Read are 1,234.50, 1.234,50, 50 000, -5, −$5, 1.5e-3, 2 × 10^3, 3/4, 2 1/2, .5, 3 million, and
     46 % as 46. Where the text holds ``\boxed{...}``, it is the last in the last of these.
@@ -171,18 +178,29 @@ def _last_line(text: str) -> list[re.Match[str]]:
     # gives 46.
     boxed = _boxed(text)
     lines = text.splitlines() if boxed is None else [boxed]
-    # Terms explain an answer ("7, since 3 + 4") and are none, unless there is no other number.
-    for pattern, counts in ((_LISTED, _is_no_term), (_LISTED, bool), (None, bool)):
+    # Terms and remarks explain an answer ("7, since 3 + 4") and are none, unless there is no other.
+    for pattern, read in ((_LISTED, _answers), (_LISTED, _matches), (None, _matches)):
         for line in reversed(lines):
             start = pattern.match(line) if pattern else None
-            if matches := [*filter(counts, _matches(line[start.end() :] if start else line))]:
+            if matches := [*read(line[start.end() :] if start else line)]:
                 return matches
     return []
 
 
-def _is_no_term(match: re.Match[str]) -> bool:
-    before, line = match.string[: match.start() + 1], match.string
-    return not (_TERM.search(before) or _TERM_FIRST.match(line, match.end()))
+def _answers(line: str) -> Iterator[re.Match[str]]:
+    """Yield the numbers that are no terms of a sum or product, and no remarks on others."""
+    last = alone = None  # the last number, and the same if nothing is to be added to it
+    for match in _matches(line):
+        text, start = match.string, match.start()
+        if _TERM.search(text[max(0, start - 40) : start + 1]) or _TERM_FIRST.match(
+            text, match.end()
+        ):
+            continue
+        if alone and _REMARK.fullmatch(text, alone.end(), start):
+            continue
+        is_more = match["more"] or (last and _AND.fullmatch(text, last.end(), start))
+        last, alone = match, None if is_more else match
+        yield match
 
 
 def options_for(targets: Iterable[str]) -> dict[str, Json] | None:
@@ -372,8 +390,9 @@ class NumericJudge(RuleJudge[NumericOptions, ReadNumber]):
     """
 
     adapter = "numeric"
-    # 2: a number is read as a whole, or not at all; 3: those of sources are none, 4: nor are terms
-    version = 4
+    # 2: a number is read as a whole, or not at all; 3: those of sources are none, 4: nor are terms,
+    # 5: nor remarks
+    version = 5
     recognises = True
     options_type = NumericOptions
 
