@@ -84,6 +84,17 @@ def test_wrong_variables_are_named(write: Write, monkeypatch: pytest.MonkeyPatch
     )
 
 
+def test_a_line_that_is_no_variable_is_told_once_and_with_its_file(
+    write: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    write('ONE=1\nFOO BAR\nexport BESTARM_STORE="a.sqlite"\nKEY="abc\n', ".env")
+    assert (environment()["ONE"], Settings().store) == ("1", "a.sqlite")
+    assert [record.getMessage() for record in caplog.records] == [
+        f".env, line {line}: not NAME=value, or a quote without its end; passed over"
+        for line in (2, 4)
+    ]
+
+
 def test_the_process_beats_dotenv(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("ONE=file\nTWO=file\nBARE\n", ".env")
     monkeypatch.setenv("TWO", "process")

@@ -220,7 +220,8 @@ def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
     [
         ({"example": "1", "text": ""}, "`candidate` is missing"),
         ({"candidate": "a", "example": "1"}, "`text` or `score`"),
-        ({"candidate": "a", "example": "1", "text": "", "error": "timeout"}, "`error`"),
+        ({"candidate": "a", "example": "1", "text": None, "error": None}, "`text` or `score`"),
+        ({"candidate": "a", "example": "1", "text": "x", "error": "timeout"}, "`error`"),
         ({"candidate": "a", "example": "1", "score": 1.5}, "`score`"),
         ({"candidate": "a", "example": "1", "text": "", "usd": -1}, "`usd`"),
         ({"candidate": "a", "example": "1", "text": "", "tokens": 1}, "input_tokens"),
@@ -252,6 +253,21 @@ def test_broken_files_are_refused(tmp_path: Path, name: str, content: bytes, pro
     with pytest.raises(ConfigError, match=rf"^.*\b{name}") as caught:
         open_file(tmp_path, name)
     assert problem in str(caught.value)
+
+
+def test_the_format_and_not_the_name_says_what_an_empty_cell_is(tmp_path: Path) -> None:
+    """pandas writes null wherever another row has a value; "from.json.csv" is a table."""
+    (tmp_path / "from.json.csv").write_text("candidate,example,text,score\na,1,,\na,2,,0.5\n")
+    table = open_file(tmp_path, "from.json.csv")
+    empty = {"message": None, "retry_after": None, "usd": None, "error": None}
+    typed = tape(
+        tmp_path,
+        {"candidate": "a", "example": "1", "text": "", "score": None, **empty},
+        {"candidate": "a", "example": "2", "text": None, "score": 0.5, **empty},
+    )
+    for provider in (table, typed):
+        found = replies(provider, ask("a", "1"), ask("a", "2"))
+        assert [(one.text, one.score) for one in found] == [("", None), ("", 0.5)]
 
 
 @pytest.mark.parametrize("name", ["r.csv", "r.jsonl"])

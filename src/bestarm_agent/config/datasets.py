@@ -221,17 +221,19 @@ def read_jsonl(path: Path) -> Iterator[FileRow]:
 
 
 def read_json(path: Path) -> Iterator[FileRow]:
-    """Read a JSON list of objects, which may be all that an object holds."""
+    """Read a JSON list of objects, which may be the only one of an object: {"data": [...]}."""
     text = "".join(line for _, line in _lines(path))
-    rows = _json(text, path, None)
+    rows, hint = _json(text, path, None), "let the file hold the list alone"
     if isinstance(rows, dict):
-        # {"data": [{...}, ...]}. An object that holds more than a list may be an example itself.
-        only = next(iter(rows.values())) if len(rows) == 1 else None
-        rows = [rows] if is_trace(rows) else only if _holds_rows(only) else rows
+        held = [key for key, value in rows.items() if _holds_rows(value)]
+        hint = (
+            f"{' and '.join(f'`{key}`' for key in held)} hold one each: keep one" if held else hint
+        )
+        rows = [rows] if is_trace(rows) else rows[held[0]] if len(held) == 1 else rows
     if not isinstance(rows, list):
         raise ConfigError(
             f"{shown_path(path)}: expected a list of objects, got {_kind(rows)}; if every line is "
-            "an object of its own, the format is jsonl; else let the file hold the list alone"
+            f"an object of its own, the format is jsonl; else {hint}"
         )
     for number, row in enumerate(rows, start=1):
         position = f"row {number}"

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from io import StringIO
 from pathlib import Path
 
 from dotenv import dotenv_values
+from dotenv.parser import parse_stream
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.datasets import read_examples
 from bestarm_agent.config.fields import KeyPath, as_json, dotted, replaced
 from bestarm_agent.config.file_errors import Positions, config_error, model_at, options_at
-from bestarm_agent.config.files import plain_copy, read_source, read_text
+from bestarm_agent.config.files import plain_copy, read_source, read_text, shown_path
 from bestarm_agent.config.input_specs import PromptSpec
 from bestarm_agent.config.prompts import CompiledPrompt, catalog_prompt, file_prompt, prompt_files
 from bestarm_agent.config.study import StudyConfig
@@ -106,6 +108,7 @@ def read_shots(
     return rows
 
 
+_log = logging.getLogger(__name__)
 ENV_FILE = ".env"
 
 
@@ -116,8 +119,20 @@ def environment(env_file: Path = Path(ENV_FILE)) -> Mapping[str, str]:
 
 def in_env_file(path: Path = Path(ENV_FILE)) -> dict[str, str]:
     """Return the variables of a file, if there is one; raises ConfigError if it is not UTF-8."""
-    text = "" if path.is_dir() or not path.exists() else read_text(path)
-    variables = dotenv_values(stream=StringIO(text)).items()
+    return {} if path.is_dir() or not path.exists() else {**_variables_in(read_text(path), path)}
+
+
+@cache  # so that a wrong line is told once
+def _variables_in(text: str, path: Path) -> Mapping[str, str]:
+    lines = [*parse_stream(StringIO(text))]
+    for line in lines:
+        if line.error:
+            _log.warning(
+                "%s, line %d: not NAME=value, or a quote without its end; passed over",
+                *(shown_path(path), line.original.line),
+            )
+    sound = "".join(line.original.string for line in lines if not line.error)
+    variables = dotenv_values(stream=StringIO(sound)).items()
     return {name: value for name, value in variables if value is not None}
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
+from pydantic_settings import PydanticBaseSettingsSource as Source
 
 from bestarm_agent.config.file_errors import rule_of
-from bestarm_agent.config.load import ENV_FILE, in_env_file
+from bestarm_agent.config.load import in_env_file
 from bestarm_agent.config.study import BudgetSpec
 from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError
@@ -38,8 +39,6 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(
         env_prefix=_PREFIX,
-        env_file=ENV_FILE,
-        env_file_encoding="utf-8-sig",  # a byte-order mark is none of the first name
         env_ignore_empty=True,
         extra="ignore",
         frozen=True,
@@ -61,8 +60,16 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("no_color", "BESTARM_NO_COLOR", "NO_COLOR"),
     )
 
+    @classmethod
+    def settings_customise_sources(  # type: ignore[override] # called by names
+        cls, _: object, *, dotenv_settings: EnvSettingsSource, **others: Source
+    ) -> tuple[Source, ...]:
+        """Read ``.env`` as ``environment`` does, which names the file in what it says."""
+        variables = in_env_file().items()
+        dotenv_settings.env_vars = {name.lower(): value for name, value in variables if value}
+        return others["init_settings"], others["env_settings"], dotenv_settings
+
     def __init__(self, **values: object) -> None:
-        in_env_file()  # refuses what pydantic would wait for, or fail on
         try:
             super().__init__(**values)  # type: ignore[arg-type] # pydantic checks them
         except ValidationError as error:

@@ -123,7 +123,7 @@ def _rows(rows: Iterator[FileRow], path: Path, metrics: Sequence[str] | None) ->
         return _answers(list(rows), path, metrics)
     is_json = ".jsonl" in path.suffixes
     if keys >= {"candidate", "example"} and (is_json or keys & {"text", "error"}):
-        return _recorded(rows if is_json else map(filled, rows), str(path))
+        return _recorded(map(filled, rows), str(path))
     if is_json:
         raise _unknown(path, first.values)
     return _table(rows, path)

@@ -135,15 +135,11 @@ def read_recording(path: Path, source: str, drop: Sequence[str] = ()) -> Recordi
         missing = BrokenRule(("path",), f"there is no file {source}; correct the option `path`")
         raise OptionsError("", [missing])
     rows = load_rows(path, "recording", drop=drop)
-    rows = map(_recorded if ".json" in path.name.lower() else filled, rows)
-    return parse_recording((f"{source}, {row.position}", row.values) for row in rows)
+    return parse_recording((f"{source}, {row.position}", row.values) for row in map(filled, rows))
 
 
-def _recorded(row: FileRow) -> FileRow:
-    """Return the answer of a recorded call as a row of a recording; others as they are."""
-    call: Any = row.values
-    if "baseline_output" not in call:
-        return row
+def _of_trace(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer of a trace's call as a row of a recording."""
     read, written = call["baseline_input_tokens"], call["baseline_output_tokens"]
     usage, usd = Usage(input=read or 0, output=written or 0), call["baseline_usd"]
     # With one count alone, a price would be too low and look as if it were known.
@@ -152,21 +148,23 @@ def _recorded(row: FileRow) -> FileRow:
         usd = price.cost(usage) / 1e9
     of = {"candidate": RECORDED, "example": call.get("id"), "text": call["baseline_output"]}
     tokens = {"input_tokens": usage.input, "output_tokens": usage.output}
-    return FileRow(row.position, {**of, **tokens, "usd": usd})
+    return {**of, **tokens, "usd": usd}
 
 
 def filled(row: FileRow) -> FileRow:
-    """Leave out empty cells and NaN, which tables write for them, but not an empty answer.
+    """Leave out nulls, empty cells and NaN, which tables write for them, but not an empty answer.
 
     CSV cannot tell an empty answer from none.
     """
+    values: Any = row.values
+    values = _of_trace(values) if "baseline_output" in values else values
     filled = {
         key: cell
-        for key, cell in row.values.items()
+        for key, cell in values.items()
         if cell not in (None, "") and not (str(cell).lower() == "nan" and key in _NUMBERS)
     }
-    if "text" in row.values and not filled.keys() & {"score", "error"}:
-        filled.setdefault("text", "")
+    if values.get("text") == "" and not filled.keys() & {"score", "error"}:
+        filled["text"] = ""
     return FileRow(row.position, filled)
 
 

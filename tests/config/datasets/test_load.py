@@ -215,6 +215,7 @@ def test_a_key_given_twice_is_refused(name: str, content: str, line: int) -> Non
         ("d.csv", 'q,a,,\n"x, y",2,,\n'),
         ("d.csv", 'q,a\n"x, y",2,, \n,\n   \n'),
         ("d.json", '{"data": [{"q": "x, y", "a": "2"}]}'),
+        ("d.json", '{"v": 1, "tags": ["t"], "data": [{"q": "x, y", "a": "2"}], "more": []}'),
     ],
 )
 def test_what_spreadsheets_and_wrappers_add_is_no_data(name: str, content: str) -> None:
@@ -267,8 +268,8 @@ def test_what_spreadsheets_and_wrappers_add_is_no_data(name: str, content: str) 
         ("d.json", '[{"a": 1},\n{"a": NaN}]', r"^d\.json, line 2: NaN is no JSON"),
         (
             "d.json",
-            '{"v": 1, "data": [{"q": 1}]}',
-            "an object; if .*; else let the file hold the li",
+            '{"train": [{"q": 1}], "n": 2, "test": [{"q": 2}]}',
+            "an object; if .*; else `train` and `test` hold one each: keep one$",
         ),
         ("d.json", '{"q": ["a"], "a": ["b"]}', r"expected a list of objects, got an object; if ev"),
         ("d.jsonl", b"\x1f\x8b\x08", "compressed by gzip; let its name end in .gz"),

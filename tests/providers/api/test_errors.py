@@ -373,6 +373,12 @@ def test_a_quota_without_a_wait_is_used_up() -> None:
         (400, "InvalidParameter: Range of input length should be [1, 30720]", K.TOO_LONG),  # Qwen
         (500, "Too many tokens, please wait before trying again.", K.SERVER),  # Bedrock's limit
         (500, "Unexpected endpoint or method. (POST /x)", K.MODEL_NOT_FOUND),  # LM Studio's 200
+        (
+            412,
+            "Account x is suspended, possibly due to reaching the monthly spending limit or "
+            "failure to pay past invoices",
+            K.QUOTA_EXHAUSTED,
+        ),  # Fireworks
         (520, "", K.SERVER),
         (418, "", K.BAD_REQUEST),
     ],

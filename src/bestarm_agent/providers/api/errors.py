@@ -72,7 +72,7 @@ _BY_TEXT: tuple[tuple[frozenset[int], re.Pattern[str], FailureKind], ...] = tupl
             r"|敏感|(in|out)put (new_)?sensitive",
         ),
         (
-            *(FailureKind.QUOTA_EXHAUSTED, (400, 403, 429, 500)),
+            *(FailureKind.QUOTA_EXHAUSTED, (400, 403, 412, 429, 500)),  # 412: Fireworks
             r"欠费|current.(token )?quota|insufficient(_|.{0,9} )(balance|credits?|funds|quota)"
             r"|balance is (insufficient|too low)|(any|no|available|of) credits?\b|arrearage|余额"
             r"|spend(ing)?[ _](limit|cap|alert)|billing_|usage limits|(over|exceeded).?budget"
