@@ -317,16 +317,17 @@ def test_a_word_of_the_servers_own_is_told_and_can_be_declared(api: FakeApi) -> 
 
 
 def test_thoughts_without_a_word_after_them_are_cut_off(api: FakeApi) -> None:
-    def thought(name: str) -> Callable[[Body], object]:
+    def thought(name: str, content: Json = None) -> Callable[[Body], object]:
         def change(body: Body) -> None:
-            body["choices"][0]["message"] |= {"content": None, name: "Hmm."}
+            body["choices"][0]["message"] |= {"content": content, name: "Hmm."}
 
         return change
 
-    found = read(api, "chat", *map(thought, ("reasoning_content", "reasoning", "thinking")))
+    names, blank = ("reasoning_content", "reasoning", "thinking"), ("", "\n\n")
+    found = read(api, "chat", *map(thought, names), *(thought("reasoning", t) for t in blank))
     for one in found:
         assert isinstance(one, Reply)
-        assert (one.text, one.reasoning, one.finish) == ("", "Hmm.", Finish.LENGTH)
+        assert (one.text.strip(), one.reasoning, one.finish) == ("", "Hmm.", Finish.LENGTH)
         assert "ended with its reasoning, and gave no answer" in one.notices
         assert not any("default_max_tokens" in notice for notice in one.notices)
 

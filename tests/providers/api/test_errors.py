@@ -380,6 +380,17 @@ def test_a_quota_without_a_wait_is_used_up() -> None:
             K.QUOTA_EXHAUSTED,
         ),  # Fireworks
         (520, "", K.SERVER),
+        (524, "error code: 524", K.TIMEOUT),  # Cloudflare's: it may have been answered
+        (413, "Request too large for model m on tokens per minute", K.BAD_REQUEST),  # Groq
+        (413, "Request exceeds the maximum size", K.TOO_LONG),
+        (403, "Content violates usage guidelines. Failed check: X", K.CONTENT_FILTERED),  # xAI
+        (403, "not enough balance", K.QUOTA_EXHAUSTED),  # Novita
+        (403, "该令牌额度已用尽", K.QUOTA_EXHAUSTED),  # one-api
+        (403, "This API has exceeded its monthly token quota", K.QUOTA_EXHAUSTED),  # watsonx
+        (400, "The provided model identifier is invalid.", K.MODEL_NOT_FOUND),  # Bedrock
+        (400, "Invalid model 'x'. Permitted models are", K.MODEL_NOT_FOUND),  # Perplexity
+        (400, "Unknown model: x", K.MODEL_NOT_FOUND),  # GitHub
+        (400, "Invalid model parameters: x", K.BAD_REQUEST),
         (418, "", K.BAD_REQUEST),
     ],
 )
@@ -390,6 +401,10 @@ def test_compatible_servers_are_understood(status: int, words: str, kind: Failur
 def test_codes_of_other_vendors_are_understood() -> None:
     assert kind_of(400, ["Arrearage"], "Access denied") is K.QUOTA_EXHAUSTED
     assert kind_of(400, ["budget_exceeded"], "") is K.QUOTA_EXHAUSTED
+    assert kind_of(400, ["cyber_policy_violation"], "flagged") is K.CONTENT_FILTERED  # OpenAI
+    assert kind_of(451, ["censorship_blocked"], "blocked") is K.CONTENT_FILTERED  # StepFun
+    assert kind_of(400, ["model_not_supported"], "by no provider") is K.MODEL_NOT_FOUND  # HF
+    assert kind_of(413, ["rate_limit_exceeded"], "Request too large for m") is K.BAD_REQUEST
     assert kind_of(400, ["tool_use_failed"], "Failed to call a function.") is K.UNPARSABLE
     assert kind_of(429, ["rate_limit_exceeded"], "Request too large for m") is K.BAD_REQUEST
 

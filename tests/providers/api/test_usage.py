@@ -29,7 +29,7 @@ def usage(
         "prompt_tokens_details": {"cached_tokens": cached},
         "completion_tokens_details": {"reasoning_tokens": thought},
     }
-    return openai_usage(counts if total is None else {**counts, "total_tokens": total}, CHAT)
+    return openai_usage(counts if total is None else {**counts, "total_tokens": total})
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ TIME: dict[str, Json] = {"prompt_tokens": 1_764_442_800_000_000_000, "completion
 
 @pytest.mark.parametrize("broken", [{}, {"prompt_tokens": 5}, {"prompt_tokens": "5"}, TIME])
 def test_counts_that_are_none_are_none(broken: dict[str, Json]) -> None:
-    assert openai_usage(broken, CHAT) == Counts()
+    assert openai_usage(broken) == Counts()
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,7 @@ def test_counts_that_are_none_are_none(broken: dict[str, Json]) -> None:
         ({"prompt_tokens": "10", "completion_tokens": 5.0}, Usage(10, 0, 0, 5, 0)),
         ({"completion_tokens_details": {"reasoning_tokens": 7.0}}, Usage(10, 0, 0, 12, 7)),
         ({"reasoning_tokens": 7}, Usage(10, 0, 0, 12, 7)),  # Perplexity
+        ({"input_tokens": 9, "output_tokens": 4}, Usage(10, 0, 0, 5, 0)),  # said in both ways
         ({"completion_tokens_details": {"thinking_tokens": 7}}, Usage(10, 0, 0, 12, 7)),
         ({"cached_tokens": 8}, Usage(10, 8, 0, 5, 0)),  # Moonshot
         ({"cache_creation_input_tokens": 4, "cache_read_input_tokens": 5}, Usage(10, 5, 4, 5, 0)),
@@ -74,7 +75,12 @@ def test_counts_that_are_none_are_none(broken: dict[str, Json]) -> None:
 )
 def test_counts_are_read_however_they_are_written(given: dict[str, Json], expected: Usage) -> None:
     counts: dict[str, Json] = {"prompt_tokens": 10, "completion_tokens": 5}
-    assert openai_usage({**counts, **given}, CHAT).usage == expected
+    assert openai_usage({**counts, **given}).usage == expected
+
+
+def test_chat_completions_may_be_counted_as_responses_are() -> None:
+    counts: dict[str, Json] = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
+    assert openai_usage(counts) == Counts(Usage(10, 0, 0, 5, 0))
 
 
 def test_a_prompt_that_the_server_made_longer_is_charged_as_counted() -> None:

@@ -162,7 +162,7 @@ def _decode(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAnswer:
     content, usage = body.get("content"), as_object(body.get("usage"))
     blocks = objects_in(content)
     # an empty list is an answer without a word, as Claude may give after results of tools
-    answer = "" if content == [] else spoken(blocks, "text")
+    answer = "" if content == [] else spoken(content, "text")
     calls = tuple(
         tool_call(block.get("name"), block.get("input"), block.get("id"))
         for block in blocks

@@ -110,9 +110,13 @@ def ending(
         return Ending(None, f"it ended with {excerpt!r}", unknown="" if is_known else excerpt)
     # An answer may be empty (``text`` is ""): a model may stop at once. A message that holds no
     # text at all (None), no call and no thought is no answer, whatever its reason to stop; nor is
-    # one without text that ended with a call, which the server could not read.
+    # one without text that ended with a call, which the server could not read, or with thoughts.
     is_call = "tool" in word or "function" in word
-    if finish is Finish.STOP and (text is None or (is_call and not text)) and not calls:
+    if (
+        finish is Finish.STOP
+        and (text is None or ((is_call or thinks) and not text.strip()))
+        and not calls
+    ):
         if thinks:
             return Ending(Finish.LENGTH, "it ended with its reasoning, and gave no answer")
         return Ending(None, f"it says nothing, and ended with {excerpt!r}")

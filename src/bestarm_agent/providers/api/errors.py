@@ -36,7 +36,7 @@ _BY_STATUS: Mapping[int, FailureKind] = {
         FailureKind.AUTHENTICATION: (401, 403),
         FailureKind.QUOTA_EXHAUSTED: (402,),
         FailureKind.MODEL_NOT_FOUND: (404, 405, 410),  # 405: no API at this address
-        FailureKind.TIMEOUT: (408, 504),
+        FailureKind.TIMEOUT: (408, 504, 524),  # 524: Cloudflare's, of an answer
         FailureKind.SERVER: (409, 424, 425),
         FailureKind.TOO_LONG: (413,),
         FailureKind.RATE_LIMITED: (429, 498),  # 498: Groq has no capacity in the flex tier
@@ -68,17 +68,19 @@ _BY_TEXT: tuple[tuple[frozenset[int], re.Pattern[str], FailureKind], ...] = tupl
         (
             *(FailureKind.CONTENT_FILTERED, (400, 403, 500)),
             r"content.?(management|filter(ing)?|moderation|safety|policy)|(input|was) flagged"
+            r"|policy_violation|violates \w+ (guidelines|polic(y|ies)|terms)|guardrail|censorship"
             r"|(requires|by) moderation|safety (system|filter)|inappropriate content|exists risk"
             r"|敏感|(in|out)put (new_)?sensitive",
         ),
         (
             *(FailureKind.QUOTA_EXHAUSTED, (400, 403, 412, 429, 500)),  # 412: Fireworks
-            r"欠费|current.(token )?quota|insufficient(_|.{0,9} )(balance|credits?|funds|quota)"
-            r"|balance is (insufficient|too low)|(any|no|available|of) credits?\b|arrearage|余额"
+            r"欠费|current.(token )?quota|额度|余[额量]|arrearage|balance is (insufficient|too low)"
+            r"|(any|no|available|of) credits?\b|(daily|monthly)( \w+)? quota|token_quota"
+            r"|(insufficient|not enough)(_|.{0,9} )(balance|credits?|funds|quota)"
             r"|spend(ing)?[ _](limit|cap|alert)|billing_|usage limits|(over|exceeded).?budget"
             r"|budget.{0,10}exceeded|free tier.{0,30}exhausted|key limit exceeded|credit balance",
         ),
-        (FailureKind.BAD_REQUEST, (429,), r"request too large|must be reduced"),
+        (FailureKind.BAD_REQUEST, (413, 429), r"request too large for|must be reduced"),
         (FailureKind.RATE_LIMITED, (403, 500), r"rate.?limit|too many requests"),
         # Groq: what the model wrote is no call, or no JSON
         (FailureKind.UNPARSABLE, (), r"tool_use_failed|json_validate_failed|output_parse_failed"),
@@ -89,7 +91,8 @@ _BY_TEXT: tuple[tuple[frozenset[int], re.Pattern[str], FailureKind], ...] = tupl
         (
             *(FailureKind.MODEL_NOT_FOUND, (400, 500)),
             r"model\b.{0,200}((does )?not exist|not found|been decommissioned)|not a valid model"
-            r"|model_not_found|invalid model(:| name| id)|llm provider not|unexpected endpoint",
+            r"|model_not_(found|supported|available)|(invalid|unknown)[ _]model(:| name| id|$| ')"
+            r"|model identifier is invalid|llm provider not|unexpected endpoint",
         ),
     )
 )

@@ -118,7 +118,6 @@ def _answer(
     choice: Mapping[str, Json],
     refusal: str | None = None,
     logprobs: tuple[Position, ...] | None = None,
-    prefix: tuple[str, str] = ("prompt", "completion"),
     tool_calls: Sequence[dict[str, Json]] = (),
     thoughts: str = "",
     thinks: bool = False,
@@ -141,7 +140,7 @@ def _answer(
     return ApiAnswer(
         end,
         text=refusal or content or "",
-        counts=openai_usage(as_object(body.get("usage")), prefix),
+        counts=openai_usage(as_object(body.get("usage"))),
         model=as_text(body.get("model")) or "",
         tier=as_text(body.get("service_tier")),
         logprobs=logprobs,
@@ -236,7 +235,6 @@ def _decode_response(body: Mapping[str, Json], words: Mapping[str, Finish]) -> A
         # "incomplete" alone does not tell a full answer's limit from a filter: the details do.
         choice={"finish_reason": cut if cut and status == "incomplete" else status},
         logprobs=positions(tokens),
-        prefix=("input", "output"),
         tool_calls=[
             tool_call(item.get("name"), item.get("arguments"), item.get("call_id"))
             for item in output

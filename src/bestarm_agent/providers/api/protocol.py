@@ -225,15 +225,15 @@ def spoken(content: object, *kinds: str) -> str | None:
     return "".join(read) if read and len(read) == len(texts) else None
 
 
-def openai_usage(usage: Mapping[str, Json], prefix: tuple[str, str]) -> Counts:
+def openai_usage(usage: Mapping[str, Json]) -> Counts:
     """Read OpenAI's token counts: prompts include cached tokens, answers include reasoning.
 
     Not all servers count so: xAI's answers are without their reasoning, which only the total
     includes. So an answer has as many tokens as the largest reading says that the counts allow, and
-    a prompt with fewer tokens than were read from a cache has these in addition.
-
-    ``prefix`` names prompt and answer: ("prompt", "completion") or ("input", "output").
+    a prompt with fewer tokens than were read from a cache has these in addition. Some servers count
+    chat completions by the names that responses have.
     """
+    prefix = ("prompt", "completion") if "prompt_tokens" in usage else ("input", "output")
     sent, answered = (as_count(usage.get(f"{name}_tokens")) for name in prefix)
     total = as_count(usage.get("total_tokens"))
     if sent is None or (answered is None and total is None):
