@@ -31,6 +31,21 @@ def import_path(path: str) -> object:
     return value
 
 
+def missing(extra: str, purpose: str) -> ConfigError:
+    """Return the error for what needs an extra that is not installed; "judge `bleu`" does."""
+    return ConfigError(
+        f"{purpose} needs the extra `{extra}`; run: pip install 'bestarm-agent[{extra}]'"
+    )
+
+
+def optional(module: str, extra: str, purpose: str) -> Any:  # noqa: ANN401 - any module
+    """Import a module of an extra; raises ConfigError, which says how to install it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise missing(extra, purpose) from None
+
+
 def entry_points_of(group: str | None) -> Iterator[EntryPoint]:
     """Yield the installed entry points of a group, such as "selectors"; imports no plug-in."""
     from importlib.metadata import entry_points

@@ -122,9 +122,9 @@ def test_show_and_report_know_the_objective_too(tmp_path: Path, capsys: Capsys) 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (aimed("best-under-usd"), "--set objective.usd_per_1k_calls=2"),
+        (aimed("best-under-usd"), "{name: best-under-usd, usd_per_1k_calls: 2}"),
         (aimed("cheapest"), "--set objective: `objective.name` must be"),
-        (aimed("cheapest-within-epsilon", "usd_per_1k_calls=2"), "belongs to `best-under-usd`"),
+        (aimed("cheapest-within-epsilon", "usd_per_1k_calls=2"), "is what `best-under-usd` needs"),
         (aimed("cheapest-within-epsilon", "epsilon=1.5"), "epsilon"),
         (("--set", "selector.per=token"), "--set selector.per: `selector.per` must be"),
         (("--set", "budget.minuts=3"), "unknown key `budget.minuts`; did you mean `minutes` or"),

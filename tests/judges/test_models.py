@@ -206,7 +206,7 @@ def test_names_of_criteria_are_checked(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": "gpt"}, "written `provider/model`"),
+        ({"model": "gpt"}, "must be `provider/model`, such as"),
         ({"scale": [3, 3]}, "ends of the scale must differ"),
         ({"scale": {"a": 1, "A": 2}}, "the same but for case"),
         ({"template": "{{ answer"}, "line 1 of the template"),

@@ -43,6 +43,13 @@ class Objective(StrEnum):
     AT_LEAST = "cheapest-at-least"
 
 
+# the key that only one objective has, and how it is given
+_NEEDS = {
+    Objective.AT_LEAST: ("at_least", "{at_least: 0.9}"),
+    Objective.BEST_UNDER_USD: ("usd_per_1k_calls", "{name: best-under-usd, usd_per_1k_calls: 2}"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Constraint:
     """A limit of a mean."""
@@ -123,13 +130,14 @@ class ObjectiveSpec(StudyModel):
         return given
 
     @model_validator(mode="after")
-    def _check_at_least(self) -> Self:
-        if (self.name is Objective.AT_LEAST) != (self.at_least is not None):
-            broken(
-                "is what `cheapest-at-least` needs, and no other objective has; write `objective: "
-                f"{{at_least: 0.9}}`, or leave it out: the objective is `{self.name}`",
-                "at_least",
-            )
+    def _check_needs(self) -> Self:
+        for name, (key, written) in _NEEDS.items():
+            if (self.name is name) != (getattr(self, key) is not None):
+                broken(
+                    f"is what `{name}` needs, and no other objective has; write `objective: "
+                    f"{written}`, or leave it out: the objective is `{self.name}`",
+                    key,
+                )
         return self
 
     @model_validator(mode="after")
@@ -144,24 +152,6 @@ class ObjectiveSpec(StudyModel):
             broken("is given twice; leave one out", "subject_to", PRICE)
         for name, text in self.subject_to.items():
             constraint_of(name, text)
-        return self
-
-    @model_validator(mode="after")
-    def _check_price(self) -> Self:
-        needed = self.name is Objective.BEST_UNDER_USD
-        if needed and self.usd_per_1k_calls is None:
-            broken(
-                "is missing: `best-under-usd` needs to know what 1,000 calls may cost; write "
-                "`objective: {name: best-under-usd, usd_per_1k_calls: 2}`, or give "
-                "--set objective.usd_per_1k_calls=2",
-                "usd_per_1k_calls",
-            )
-        if not needed and self.usd_per_1k_calls is not None:
-            broken(
-                f"belongs to `best-under-usd`, and the objective is `{self.name}`; name that one, "
-                f"or leave the price out",
-                "usd_per_1k_calls",
-            )
         return self
 
     @property

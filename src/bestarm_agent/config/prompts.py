@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import cache, lru_cache, partial
 from glob import escape, glob
 from itertools import chain, pairwise
+from os.path import commonprefix
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
@@ -580,12 +581,9 @@ def prefix_of(
 def _in_common(beginnings: list[str], texts: list[str]) -> list[str]:
     for place, (before, text) in enumerate(zip(beginnings, texts, strict=False)):
         if before != text:
-            pairs, n = enumerate(zip(before, text, strict=False)), len(before)
             # The first text that differs ends the common beginning: what follows it is behind
             # different tokens.
-            if not text.startswith(before):
-                n = next((i for i, (a, b) in pairs if a != b), len(text))
-            return [*beginnings[:place], before[:n]]
+            return [*beginnings[:place], commonprefix([before, text])]  # noqa: RUF071 - of letters
     return beginnings[: len(texts)]
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
-from pydantic_settings import PydanticBaseSettingsSource as Source
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from bestarm_agent.config.file_errors import rule_of
-from bestarm_agent.config.load import in_env_file
+from bestarm_agent.config.load import ENV_FILE, in_env_file
 from bestarm_agent.config.study import BudgetSpec
 from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import ConfigError
@@ -39,6 +39,8 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(
         env_prefix=_PREFIX,
+        env_file=ENV_FILE,
+        env_file_encoding="utf-8-sig",  # a byte-order mark is none of the first name
         env_ignore_empty=True,
         extra="ignore",
         frozen=True,
@@ -60,16 +62,9 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("no_color", "BESTARM_NO_COLOR", "NO_COLOR"),
     )
 
-    @classmethod
-    def settings_customise_sources(  # type: ignore[override] # called by names
-        cls, _: object, *, dotenv_settings: EnvSettingsSource, **others: Source
-    ) -> tuple[Source, ...]:
-        """Read ``.env`` as ``environment`` does, which names the file in what it says."""
-        variables = in_env_file().items()
-        dotenv_settings.env_vars = {name.lower(): value for name, value in variables if value}
-        return others["init_settings"], others["env_settings"], dotenv_settings
-
     def __init__(self, **values: object) -> None:
+        in_env_file()  # refuses what pydantic would wait for, or fail on, and tells what is no line
+        logging.getLogger("dotenv.main").setLevel(logging.ERROR)  # which says it without the file
         try:
             super().__init__(**values)  # type: ignore[arg-type] # pydantic checks them
         except ValidationError as error:

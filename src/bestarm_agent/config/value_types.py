@@ -74,14 +74,10 @@ def without_secrets(options: dict[str, JsonValue]) -> dict[str, JsonValue]:
                 "the secret in an environment variable and ${NAME_OF_THE_VARIABLE} in its place",
                 *path,
             )
+    found = [("", path) for path in secrets_in(options)]
+    for where, path in (*found, *((" in its URL", path) for path in url_secrets_in(options))):
         broken(
-            "holds a secret, which does not belong in a study file; put it into an environment "
-            "variable and write ${NAME_OF_THE_VARIABLE}",
-            *path,
-        )
-    for path in url_secrets_in(options):
-        broken(
-            "holds a secret in its URL, which does not belong in a study file; put it into an "
+            f"holds a secret{where}, which does not belong in a study file; put it into an "
             "environment variable and write ${NAME_OF_THE_VARIABLE}",
             *path,
         )

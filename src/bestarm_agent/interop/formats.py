@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 from bestarm_agent.config.datasets import FileRow, load_rows
 from bestarm_agent.domain.values import clip_rounding, digest
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.plugins import missing
 from bestarm_agent.providers.replay import filled, parse_recording
 from bestarm_agent.simulation.score_tables import KNOWN, cells_of, number_in
 
@@ -223,10 +224,7 @@ def _inspect_archive(path: Path) -> Iterator[Result]:
             samples = (json.loads(archive.read(n)) for n in names if n.startswith("samples/"))
             yield from _inspect(json.loads(archive.read(header)), samples, str(path))
     except NotImplementedError:
-        raise ConfigError(
-            f"{path}: its members are compressed with zstd, which this Python cannot read; "
-            "pip install 'bestarm-agent[interop]'"
-        ) from None
+        raise missing("interop", f"{path}, which is compressed with zstd,") from None
     except module.BadZipFile as error:
         raise ConfigError(f"{path}: a damaged Inspect log: {error}") from error
 
@@ -344,15 +342,14 @@ def _exported(rows: Iterable[Object], where: str) -> Iterator[Result]:
         given = {key: value for key, value in row.items() if value not in (None, "")}
         if given["state"] != "pending":
             score = float(given["score"]) if "score" in given else None
+            why = given.get("message", given.get("failure"))
             yield Result(
                 {"model": str(given["candidate"])},
                 str(given["example"]),
                 scores={} if score is None else {"score": score},
                 repeat=f"{where} {given['seq']}",
                 text=given.get("reply"),
-                error=None
-                if score is not None
-                else str(given.get("message", given.get("failure"))),
+                error=str(why) if score is None else None,
                 seconds=float(given.get("seconds", 0.0)),
                 input_tokens=int(given.get("input_tokens", 0)),
                 output_tokens=int(given.get("output_tokens", 0)),

@@ -56,6 +56,7 @@ from bestarm_agent.engine.results.from_log import build_standing
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.interop.formats import scores_in, usage_in
+from bestarm_agent.plugins import optional
 from bestarm_agent.selectors.pairs import Pairs
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Ask, Pair, Problem
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from anyio import Event
     from inspect_ai import Task
     from inspect_ai.dataset import Sample
+    from inspect_ai.hooks import SampleAttemptEnd, SampleEnd
     from inspect_ai.log import EvalLog, EvalSample, EvalSpec
     from inspect_ai.model import Model
     from inspect_ai.scorer import SampleScore
@@ -80,20 +82,17 @@ _START_SECONDS = 600.0  # a candidate that has not begun by then is left behind
 @cache
 def install_hooks() -> None:
     """Pass on what Inspect tells, from now on; raises ConfigError without inspect-ai."""
-    try:
-        from inspect_ai import hooks
-    except ImportError:
-        raise ConfigError("a race needs inspect-ai: pip install 'bestarm-agent[inspect]'") from None
+    hooks = optional("inspect_ai.hooks", "inspect", "a race")
 
     @hooks.hooks(name="bestarm_agent/race", description="ends samples of a race")
-    class RaceHooks(hooks.Hooks):  # type: ignore[misc] # of the extra, which may be missing
+    class RaceHooks(hooks.Hooks):  # type: ignore[misc, name-defined] # of the extra
         """Passes what Inspect tells to the tasks of races."""
 
-        async def on_sample_end(self, data: hooks.SampleEnd) -> None:
+        async def on_sample_end(self, data: SampleEnd) -> None:
             if (task := RACED.get(data.eval_id)) is not None:
                 task.sample_ended(data.sample)
 
-        async def on_sample_attempt_end(self, data: hooks.SampleAttemptEnd) -> None:
+        async def on_sample_attempt_end(self, data: SampleAttemptEnd) -> None:
             if data.will_retry and (task := RACED.get(data.eval_id)) is not None:
                 task.sample_put_back(data.summary.id)
 

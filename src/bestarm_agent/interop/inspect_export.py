@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bestarm_agent.domain.values import Candidate
-from bestarm_agent.errors import ConfigError, StoreError
+from bestarm_agent.errors import StoreError
+from bestarm_agent.plugins import optional
 from bestarm_agent.store.export import PairOutcome, verdicts
 from bestarm_agent.store.run_state import RunState
 
@@ -29,12 +30,7 @@ def write_inspect_logs(state: RunState, pairs: Iterable[PairOutcome], folder: Pa
         ConfigError: inspect-ai is not installed.
         StoreError: the files cannot be written.
     """
-    try:
-        from inspect_ai import log
-    except ImportError:
-        raise ConfigError(
-            "writing Inspect logs needs inspect-ai: pip install 'bestarm-agent[inspect]'"
-        ) from None
+    log = optional("inspect_ai.log", "inspect", "writing Inspect logs")
     asked: dict[str, list[PairOutcome]] = defaultdict(list)
     for record in pairs:
         if record.state != "pending":

@@ -205,16 +205,13 @@ class EnsembleJudge(Group[EnsembleOptions]):
                 blame=Blame.JUDGE,
                 transient=any(failure.transient for failure in failures),
             )
-        values: list[float] = []
-        weights: list[float] = []
-        votes: list[Vote] = []
+        weighed, votes = list[tuple[float, float]](), list[Vote]()
         for member, option, result in zip(self.members, self.options.members, results, strict=True):
             if isinstance(result, Score):
-                values.append(result.value)
-                weights.append(option.weight)
+                weighed.append((result.value, option.weight))
                 # the score of a rule is its vote
                 votes += result.votes or [Vote(member.name, result.value, result.answer or "")]
-        return Score(self._combined(values, weights), votes=tuple(votes))
+        return Score(self._combined(*zip(*weighed, strict=True)), votes=tuple(votes))
 
     def _combined(self, values: Sequence[float], weights: Sequence[float]) -> float:
         if self.options.combine == "median":

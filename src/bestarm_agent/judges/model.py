@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import Annotated, Self, TypeAlias, TypeVar
 
@@ -18,7 +19,7 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from bestarm_agent.config.attachments import brief
 from bestarm_agent.config.prompts import CompiledPrompt
-from bestarm_agent.config.value_types import Options, Params
+from bestarm_agent.config.value_types import Options, Params, check_model_name
 from bestarm_agent.domain.values import (
     Example,
     Json,
@@ -60,15 +61,7 @@ _MAX_WHY = 500
 _MARK = 6  # characters of the mark that a verdict carries: a model has to copy them
 
 
-def _check_model(model: str) -> str:
-    # The first slash ends the provider; a model's own name may hold more ("openai/org/model").
-    provider, slash, name = model.partition("/")
-    if not (slash and provider and name):
-        raise ValueError("a judge's model is written `provider/model`")
-    return model
-
-
-ModelName: TypeAlias = Annotated[str, AfterValidator(_check_model)]
+ModelName: TypeAlias = Annotated[str, AfterValidator(check_model_name)]
 
 
 class ModelJudgeOptions(JudgeOptions):
@@ -299,8 +292,7 @@ class ModelJudge(Judge[OptionsT]):
             top_logprobs=self._top_logprobs,
         )
 
-        def read(reply: Reply) -> Score:
-            return self._score_of(reply, mark, suffix)
+        read = partial(self._score_of, mark=mark, suffix=suffix)
 
         def is_readable(reply: Reply) -> bool:
             try:

@@ -14,6 +14,7 @@ from bestarm_agent.domain.values import Json, Message, PromptTemplate
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.groups import gather_all
 from bestarm_agent.optimization.rounds import Feedback
+from bestarm_agent.plugins import optional
 from bestarm_agent.store.export import PairOutcome, verdicts
 
 _MINIBATCH = 3  # answers that one reflection looks at: GEPA's default
@@ -105,8 +106,5 @@ def _as_template(text: str) -> str:
 
 def _signature() -> Any:  # noqa: ANN401 - gepa is an extra
     """Return what makes GEPA's reflection prompts and reads their answers."""
-    try:
-        from gepa.strategies.instruction_proposal import InstructionProposalSignature
-    except ImportError:
-        raise ConfigError("GEPA is not installed: pip install 'bestarm-agent[gepa]'") from None
-    return InstructionProposalSignature
+    module = optional("gepa.strategies.instruction_proposal", "gepa", "the proposer gepa")
+    return module.InstructionProposalSignature

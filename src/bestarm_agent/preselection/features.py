@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.plugins import optional
 from bestarm_agent.preselection.rule import Arrays, FloatArray
 
 if TYPE_CHECKING:
@@ -119,13 +119,8 @@ class PromptFeatures:
 
 
 def _vectorizer(vocabulary: Mapping[str, int] | None = None) -> TfidfVectorizer:
-    try:
-        from sklearn.feature_extraction.text import TfidfVectorizer
-    except ImportError:
-        raise ConfigError(
-            "features of prompts need scikit-learn: pip install 'bestarm-agent[preselect]'"
-        ) from None
-    return TfidfVectorizer(
+    text = optional("sklearn.feature_extraction.text", "preselect", "features of prompts")
+    return text.TfidfVectorizer(
         analyzer="char",
         lowercase=True,
         ngram_range=(1, 3),

@@ -47,17 +47,9 @@ class BilledError(ProviderError):
     """A failed call with a known cost, or an upper bound of it: ``spend``."""
 
     def __init__(self, error: ProviderError, spend: Spend) -> None:
-        super().__init__(
-            str(error),
-            kind=error.kind,
-            blame=error.blame,
-            transient=error.transient,
-            fatal=error.fatal,
-            retry_after=error.retry_after,
-            refused=error.refused,
-            of_account=error.of_account,
-        )
-        self.spend, self.notice = spend, error.notice
+        super().__init__(str(error), kind=error.kind)
+        vars(self).update(vars(error))
+        self.spend = spend
 
 
 def may_be_billed(error: ProviderError) -> bool:

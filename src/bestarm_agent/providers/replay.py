@@ -156,8 +156,7 @@ def filled(row: FileRow) -> FileRow:
 
     CSV cannot tell an empty answer from none.
     """
-    values: Any = row.values
-    values = _of_trace(values) if "baseline_output" in values else values
+    values: Any = _of_trace(row.values) if "baseline_output" in row.values else row.values
     filled = {
         key: cell
         for key, cell in values.items()

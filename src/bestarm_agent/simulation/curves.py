@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.plugins import optional
 from bestarm_agent.simulation.replay import Replay, ReplayAnswer
 from bestarm_agent.simulation.score_matrices import ScoreMatrix
 from bestarm_agent.stats.arrays import FloatArray
@@ -230,10 +231,7 @@ def check_figure_path(path: Path) -> None:
     if path.suffix not in _FORMATS:
         raise ConfigError(f"a figure is written as {', '.join(_FORMATS)}, got {str(path)!r}")
     check_folder(path)
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise ConfigError("drawing needs matplotlib; pip install 'bestarm-agent[plot]'") from None
+    optional("matplotlib", "plot", "drawing")
 
 
 def check_folder(path: Path) -> None:

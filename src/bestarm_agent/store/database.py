@@ -33,6 +33,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidRequestError, SQLAlchemyError
 
 from bestarm_agent.errors import ConfigError, StoreError, StoreVersionError
+from bestarm_agent.plugins import missing
 
 _T = TypeVar("_T")
 Row: TypeAlias = Mapping[str, Any]  # of a table
@@ -237,9 +238,7 @@ class Database:
         try:
             engine = sa.create_engine(url)
         except ModuleNotFoundError as error:
-            raise ConfigError(
-                "a store in PostgreSQL needs psycopg: pip install 'bestarm-agent[postgres]'"
-            ) from error
+            raise missing("postgres", "a store in PostgreSQL") from error
         return cls(engine, f"the store {url.render_as_string(hide_password=True)}")
 
     async def rows(self, query: str, values: Row = _NONE, *, writes: bool = False) -> Sequence[Any]:

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.domain.values import Json, Vote
 from bestarm_agent.errors import ConfigError, StoreError, nearest
+from bestarm_agent.plugins import optional
 from bestarm_agent.selectors.types import State
 from bestarm_agent.store.run_state import RunState
 
@@ -286,14 +287,8 @@ def _write_jsonl(columns: _Columns, rows: _Rows, stream: IO[bytes]) -> None:
 
 
 def _write_parquet(columns: _Columns, rows: _Rows, stream: IO[bytes]) -> None:
-    try:
-        import pyarrow  # type: ignore[import-untyped]
-        from pyarrow import parquet
-    except ImportError as error:
-        raise ConfigError(
-            "writing Parquet needs pyarrow: pip install 'bestarm-agent[data]'; the other formats "
-            "need nothing more"
-        ) from error
+    pyarrow = optional("pyarrow", "data", "the format parquet")
+    parquet = optional("pyarrow.parquet", "data", "the format parquet")
     schema = pyarrow.schema(list(columns.items()))
     with parquet.ParquetWriter(stream, schema) as writer:
         while some := list(islice(rows, _ROWS_AT_ONCE)):

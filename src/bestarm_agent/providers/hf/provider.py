@@ -14,6 +14,7 @@ from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Json, Message, Reply, Request, digest
 from bestarm_agent.errors import ConfigError, FailureKind
+from bestarm_agent.plugins import missing
 from bestarm_agent.providers.base import Capabilities
 from bestarm_agent.providers.failures import failure
 from bestarm_agent.providers.hf.folder import BYTES_PER_NUMBER, ModelFolder, content_digests, locate
@@ -270,8 +271,5 @@ class HfProvider(LocalProvider[HfOptions, Worker]):
 
 def check_installed() -> None:
     """Check that torch and transformers are installed; raises ConfigError."""
-    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
-    if missing:
-        raise ConfigError(
-            f"the provider hf needs {' and '.join(missing)}; run: pip install 'bestarm-agent[hf]'"
-        )
+    if find_spec("torch") is None or find_spec("transformers") is None:
+        raise missing("hf", "the provider hf")

@@ -8,10 +8,11 @@ from contextlib import suppress
 from importlib.util import find_spec
 from os.path import expanduser
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from bestarm_agent.config.fields import StrictModel
+from bestarm_agent.config.fields import StudyModel
 from bestarm_agent.domain.redaction import is_secret_variable
 from bestarm_agent.errors import ConfigError, nearest
 from bestarm_agent.providers.api.options import ApiOptions
@@ -28,17 +29,14 @@ _DIVIDING = (
 )
 
 
-class ServedModel(StrictModel):
+class ServedModel(StudyModel):
     """A model with a server of its own, or just its path."""
+
+    short_form: ClassVar[str | None] = "path"
 
     path: str = Field(min_length=1)  # folder relative to the study, or a name on the hub
     args: tuple[str, ...] = ()  # further arguments of its server
     gpus: int | None = Field(default=None, ge=1)  # None: as ``ServeOptions`` says for all models
-
-    @model_validator(mode="before")
-    @classmethod
-    def _spell_out(cls, value: object) -> object:
-        return {"path": value} if isinstance(value, str) else value
 
 
 class ServeOptions(LocalOptions):
