@@ -239,7 +239,7 @@ def test_bad_rows_are_refused_with_their_line(tmp_path: Path, row: Row, problem:
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("r.jsonl", b'{"candidate": \n', "line 1, column 1: malformed JSON"),
+        ("r.jsonl", b'{"candidate": \n', "line 1, column 14: malformed JSON"),
         ("r.jsonl", b"[1]\n", "line 1: expected an object with fields, got a list"),
         ("r.jsonl", b"\xff\xfe\n", "is UTF-16; save it as UTF-8"),
         ("r.npz", b"", "the suffix '.npz' is none of"),

@@ -21,7 +21,6 @@ from importlib import import_module
 from itertools import chain, islice
 from math import isfinite
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from bestarm_agent.config.attachments import url_of
@@ -33,7 +32,7 @@ from bestarm_agent.config.traces import calls_in, is_trace
 from bestarm_agent.domain.redaction import without_fields
 from bestarm_agent.domain.values import Example, Json, canonical
 from bestarm_agent.errors import ConfigError, PluginError, nearest
-from bestarm_agent.plugins import Registry
+from bestarm_agent.plugins import Registry, optional
 
 AUTOMATIC_ID = "id"
 _ID_DIGITS = 6
@@ -115,7 +114,9 @@ def examples_of(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tupl
 
 
 def _inputs(row: FileRow, spec: DatasetSpec) -> dict[str, object]:
-    names = [field for field in row.values if field != spec.target]
+    target = spec.target or ""
+    hidden = target if target in row.values else target.partition(".")[0]
+    names = [field for field in row.values if field != hidden]
     chosen = names if spec.fields is None else [n for n in spec.fields if n in row.values]
     return {field: _input(row.values[field]) for field in chosen}
 
@@ -134,7 +135,8 @@ def target_of(value: object, what: str) -> str | tuple[str, ...]:
     """Return a value as the acceptable answers; raises ConfigError, which begins with ``what``."""
     # A list of calls of tools is one answer, not several acceptable ones.
     calls = value if isinstance(value, list) else [value]
-    if calls and all(isinstance(call, dict) and "name" in call for call in calls):
+    named = [isinstance(call, dict) and {"name", "function"} & call.keys() for call in calls]
+    if calls and all(named):
         return json.dumps(value, ensure_ascii=False)  # calls of tools
     if isinstance(value, list | tuple) and value:
         return tuple(_target_text(answer, what) for answer in value)
@@ -142,9 +144,14 @@ def target_of(value: object, what: str) -> str | tuple[str, ...]:
 
 
 def _value(row: FileRow, field: str, where: str) -> object:
-    if field not in row.values:
-        raise ConfigError(f"{where}: there is no field `{field}`; {nearest(field, row.values)}")
-    return row.values[field]
+    """Return a field, or a part of one: `answers.text`."""
+    value: Any = row.values
+    for step in [field] if field in value else field.split("."):
+        if not isinstance(value, Mapping) or step not in value:
+            known = value if isinstance(value, Mapping) else row.values
+            raise ConfigError(f"{where}: there is no field `{field}`; {nearest(step, known)}")
+        value = value[step]
+    return value
 
 
 def _id_text(value: object, what: str) -> str:
@@ -169,7 +176,8 @@ def _target_text(value: object, what: str) -> str:
         is_whole = value.is_integer() and abs(value) < _EXACT_BELOW
         return str(int(value) if is_whole else value)
     raise ConfigError(
-        f"{what}: a target must be text, a number or a list of them, got {value!r:.60}"
+        f"{what}: a target must be text, a number or a list of them, got {value!r:.60}; "
+        "`field.part` names a part of an object"
     )
 
 
@@ -217,41 +225,44 @@ def read_jsonl(path: Path) -> Iterator[FileRow]:
     for number, line in _lines(path):
         if line.strip():
             position = f"line {number}"
-            yield FileRow(position, _object(_json(line, path, position), path, position))
+            yield FileRow(position, _object(_json(line.rstrip(), path, position), path, position))
 
 
 def read_json(path: Path) -> Iterator[FileRow]:
     """Read a JSON list of objects, which may be the only one of an object: {"data": [...]}."""
-    text = "".join(line for _, line in _lines(path))
-    rows, hint = _json(text, path, None), "let the file hold the list alone"
+    rows = _json("".join(line for _, line in _lines(path)), path, None)
+    return _listed(rows, path, lambda *at: f"row {at[-1] + 1}")
+
+
+def read_yaml_list(path: Path) -> Iterator[FileRow]:
+    """Read a YAML list of mappings, as ``read_json``, in which comments may stand."""
+    rows, lines = parsed_yaml(path, "".join(line for _, line in _lines(path)))
+    return _listed(rows, path, lambda *at: f"line {lines.get(at, 1)}")
+
+
+def _listed(rows: object, path: Path, position: Callable[..., str]) -> Iterator[FileRow]:
+    """Yield the rows of a list, or of the only list of objects in an object."""
+    what, key = "the list", tuple[str, ...]()
     if isinstance(rows, dict):
-        held = [key for key, value in rows.items() if _holds_rows(value)]
-        hint = (
-            f"{' and '.join(f'`{key}`' for key in held)} hold one each: keep one" if held else hint
-        )
-        rows = [rows] if is_trace(rows) else rows[held[0]] if len(held) == 1 else rows
+        held = [name for name, value in rows.items() if _holds_rows(value)]
+        if is_trace(rows):
+            rows = [rows]
+        elif len(held) == 1:
+            rows, key = rows[held[0]], (held[0],)
+        elif held:
+            what = f"one of `{'`, `'.join(held)}`"
     if not isinstance(rows, list):
         raise ConfigError(
             f"{shown_path(path)}: expected a list of objects, got {_kind(rows)}; if every line is "
-            f"an object of its own, the format is jsonl; else {hint}"
+            f"an object of its own, the format is jsonl; else let the file hold {what} alone"
         )
-    for number, row in enumerate(rows, start=1):
-        position = f"row {number}"
-        yield FileRow(position, _object(row, path, position))
+    for number, row in enumerate(rows):
+        where = position(*key, number)
+        yield FileRow(where, _object(row, path, where))
 
 
 def _holds_rows(value: object) -> bool:
     return isinstance(value, list) and value != [] and all(isinstance(row, dict) for row in value)
-
-
-def read_yaml_list(path: Path) -> Iterator[FileRow]:
-    """Read a YAML list of mappings, in which comments may stand."""
-    rows, lines = parsed_yaml(path, "".join(line for _, line in _lines(path)))
-    if not isinstance(rows, list):
-        raise ConfigError(f"{shown_path(path)}: expected a list of mappings, got {_kind(rows)}")
-    for number, row in enumerate(rows):
-        position = f"line {lines[number,]}"
-        yield FileRow(position, _object(row, path, position))
 
 
 _SEPARATOR = re.compile(r"sep=(.)")
@@ -414,15 +425,16 @@ def _selected(wanted: _Wanted, available: Sequence[str], source: str) -> list[st
     """Return the columns of a table to read; raise ConfigError if it lacks one."""
     if wanted is None:
         return list(available)
-    for name in sorted(map(str, wanted)):
+    columns = {name if name in available else str(name).partition(".")[0] for name in wanted}
+    for name in sorted(map(str, columns)):
         if name not in available:
             raise ConfigError(f"{source} has no field `{name}`; {nearest(name, available)}")
-    return [name for name in available if name in wanted or name == AUTOMATIC_ID]
+    return [name for name in available if name in columns or name == AUTOMATIC_ID]
 
 
 def read_parquet(path: Path, wanted: _Wanted) -> Iterator[FileRow]:
     """Read the required columns of a parquet file."""
-    parquet = _extra("pyarrow.parquet", "reading parquet files")
+    parquet = optional("pyarrow.parquet", "data", "reading parquet files")
     lib = import_module("pyarrow.lib")
     try:
         with parquet.ParquetFile(path) as file:
@@ -436,7 +448,7 @@ def read_parquet(path: Path, wanted: _Wanted) -> Iterator[FileRow]:
 
 
 def _huggingface_rows(hub: HuggingFaceSpec, wanted: _Wanted, source: str) -> Iterator[FileRow]:
-    library = _extra("datasets", "reading datasets of the Hugging Face hub")
+    library = optional("datasets", "data", "reading datasets of the Hugging Face hub")
     try:
         table = library.load_dataset(hub.name, hub.subset, split=hub.split, revision=hub.revision)
     except Exception as error:  # the hub, the network, the disk, the dataset's own files
@@ -444,15 +456,6 @@ def _huggingface_rows(hub: HuggingFaceSpec, wanted: _Wanted, source: str) -> Ite
         raise ConfigError(f"cannot load {source}: {reason}") from error
     table = table.select_columns(_selected(wanted, table.column_names, source))
     return _arrow_rows(table.with_format("arrow").iter(batch_size=_BATCH_ROWS))
-
-
-def _extra(module: str, purpose: str) -> ModuleType:
-    try:
-        return import_module(module)
-    except ImportError:
-        raise ConfigError(
-            f"{purpose} needs the extra `data`; run: pip install 'bestarm-agent[data]'"
-        ) from None
 
 
 def _arrow_rows(batches: Iterator[Any]) -> Iterator[FileRow]:

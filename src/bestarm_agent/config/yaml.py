@@ -107,12 +107,13 @@ _DEEPEST = 50
 _TOO_DEEP = f"is nested deeper than {_DEEPEST} levels"
 _PLAIN, _MERGE = "plain", "merge"
 _TEXT, _LIST, _MAPPING = (f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map"))
-# YAML 1.2's core schema: "12", "-3", "0o17", "0xff"; but "1:30", "017" as octal and "1_000" are not
-# numbers, as they would be in YAML 1.1.
-_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+# YAML 1.2's core schema: "12", "-3", "0o17", "0xff"; but "1:30" and "1_000" are no numbers, as they
+# would be in YAML 1.1, nor is "017": neither 15 nor 17 is what a code or an id means by it.
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+")
 # "1.5", ".5", "1.", "1e-3", "-.inf", ".nan".
 _FLOAT = re.compile(
-    r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+    r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -230,7 +231,9 @@ def _key(node: Node) -> str:
         _refuse(node, 'a list or mapping is used as a key; put quotes around a template: "{{ a }}"')
     key = _scalar(node)
     if not isinstance(key, str):
-        _refuse(node, f"the key {node.value} is not a text; put it in quotes")
+        _refuse(
+            node, f"the key {node.value} is not a text; put it in quotes (a number holds no comma)"
+        )
     return key
 
 

@@ -59,6 +59,14 @@ def test_what_templates_cannot_use_is_refused(parquet: Path) -> None:
         examples_of(path=str(parquet))
 
 
+def test_a_part_of_a_struct_may_be_the_target(tmp_path: Path) -> None:
+    path = tmp_path / "d.parquet"
+    rows = [{"q": "a", "answers": {"text": ["x", "y"], "start": [1, 2]}, "z": 1}]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    (row,) = examples_of(path=str(path), target="answers.text", fields=("q",))
+    assert (row.reference, dict(row.inputs)) == (("x", "y"), {"q": "a"})
+
+
 def test_missing_parquet_fields_are_named(parquet: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"^d\.parquet has no field `answr`; did you mean `answer`\?$"

@@ -111,6 +111,21 @@ def test_ids_default_to_the_field_id_then_to_row_numbers() -> None:
 
 
 @pytest.mark.usefixtures("here")
+def test_a_point_names_a_part_of_a_field() -> None:
+    """As SQuAD has its answers; a field of that very name comes first."""
+    path = written("d.jsonl", '{"q": 1, "answers": {"text": ["x", "y"]}, "meta": {"id": "e7"}}\n')
+    (row,) = examples_of(path, target="answers.text", id="meta.id")
+    assert (row.id, row.reference) == ("e7", ("x", "y"))
+    assert row.inputs.keys() == {"q", "meta"}, "the answer is not shown"
+    with pytest.raises(ConfigError, match=r"no field `answers\.txt`; did you mean `text`"):
+        examples_of(path, target="answers.txt")
+    with pytest.raises(ConfigError, match=r"; `field\.part` names a part of an object$"):
+        examples_of(path, target="answers")
+    (row,) = examples_of(written("d.jsonl", '{"a.b": "x", "a": {"b": "y"}}\n'), target="a.b")
+    assert (row.reference, dict(row.inputs)) == ("x", {"a": {"b": "y"}})
+
+
+@pytest.mark.usefixtures("here")
 def test_fields_are_selected() -> None:
     path = written("d.jsonl", '{"Problem text": "x", "n": 1, "ans": "y"}\n{"n": 2, "ans": "z"}\n')
     everything = examples_of(path, target="ans")
@@ -216,6 +231,7 @@ def test_a_key_given_twice_is_refused(name: str, content: str, line: int) -> Non
         ("d.csv", 'q,a\n"x, y",2,, \n,\n   \n'),
         ("d.json", '{"data": [{"q": "x, y", "a": "2"}]}'),
         ("d.json", '{"v": 1, "tags": ["t"], "data": [{"q": "x, y", "a": "2"}], "more": []}'),
+        ("d.yaml", "v: 1\nrows:\n- q: x, y\n  a: '2'\n"),
     ],
 )
 def test_what_spreadsheets_and_wrappers_add_is_no_data(name: str, content: str) -> None:
@@ -233,6 +249,7 @@ def test_what_spreadsheets_and_wrappers_add_is_no_data(name: str, content: str) 
         ("d.csv", "q,a\n", r"^d\.csv holds no rows"),
         ("d.json", "[]", r"^d\.json holds no rows"),
         ("d.jsonl", '{"a": 1}\n{"a": }\n', r"^d\.jsonl, line 2, column 7: malformed JSON: Expect"),
+        ("d.jsonl", '{"a": 1,\n"b": 2}\n', r"^d\.jsonl, line 1, column 9: malformed JSON: Expect"),
         ("d.jsonl", '{"a": 1} {"a": 2}\n', r"line 1, column 10: malformed JSON: Extra data"),
         ("d.jsonl", '{"a": 1}\n5\n', r"^d\.jsonl, line 2: expected an object with fields, got a n"),
         ("d.jsonl", "null\n", "line 1: expected an object with fields, got null"),
@@ -269,7 +286,7 @@ def test_what_spreadsheets_and_wrappers_add_is_no_data(name: str, content: str) 
         (
             "d.json",
             '{"train": [{"q": 1}], "n": 2, "test": [{"q": 2}]}',
-            "an object; if .*; else `train` and `test` hold one each: keep one$",
+            "an object; if .*; else let the file hold one of `train`, `test` alone$",
         ),
         ("d.json", '{"q": ["a"], "a": ["b"]}', r"expected a list of objects, got an object; if ev"),
         ("d.jsonl", b"\x1f\x8b\x08", "compressed by gzip; let its name end in .gz"),
