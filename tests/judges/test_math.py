@@ -58,10 +58,27 @@ def test_signs_of_unicode_are_read_as_latex() -> None:
         (r"2\pi", "2π"),
         ("No solution.", r"\text{no solution}"),
         ("Even", "even"),
+        ("０．５ + ٣", "3.5"),
     ):
         assert value(text, reference) == 1.0, text
     assert value("√3x", r"\sqrt{3x}") == 0.0
     assert value("x³", "x^2") == 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "reference"),
+    [
+        ("So it is <answer>5</answer>", "5"),
+        ("<answer>x+1</answer>", "1+x"),
+        ("<answer>Even</answer>", "even"),
+        ("<b>1/2</b>", "0.5"),
+        ("x<5", "x<5"),
+    ],
+)
+def test_tags_around_an_answer_are_no_part_of_it(text: str, reference: str) -> None:
+    assert value(text, reference) == 1.0
+    assert value(text, "7") == 0.0
 
 
 @pytest.mark.slow

@@ -125,6 +125,11 @@ SCHEMA = {
         ('\ufeff{"name": "Ada"}', 1.0),
         ('```json\n{"name": "```py\\nx\\n```"}\n```', 1.0),
         ('```\n{"age": 1}\n```\nor rather\n```json\n{"name": "Ada"}\n```', 1.0),
+        ('``` json title="a"\n{"name": "Ada"}\n```', 1.0),
+        ('````json\n{"name": "Ada"}\n````', 1.0),
+        ('```json\n{"name": "Ada"}', 1.0),  # the model forgot the last fence
+        ('```{"name":\n"Ada"}```', 1.0),
+        ('{"name": "Ada", "more": NaN}', "unparsable"),
         ("Ada is 36.", "unparsable"),
         ("", "unparsable"),
         ("[" * 100_000, "unparsable"),

@@ -264,7 +264,14 @@ def test_a_zero_denominator_is_refused() -> None:
         last_number("3/0")
 
 
-@pytest.mark.parametrize("text", ["42 [1]", "42[1].", "It is 42[3][12]", "42% [2]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("42 [1]", "42[1].", "It is 42[3][12]", "42% [2]", "42 (forty-two) [2]", "42[^1]"),
+        *("42.[^1]\n\n[^1]: Page 7", "42【4:0†source】", "42, see https://a.org/b-(7)/c#3."),
+        "42 ([source](https://a.org/2024/7))",
+    ],
+)
 def test_the_number_of_a_source_is_no_answer(judged: Callable[..., float | str], text: str) -> None:
     assert judged("numeric", text, "42") == 1.0
     assert judged("numeric", "It is [42]", "42") == 1.0

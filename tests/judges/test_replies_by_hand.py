@@ -100,6 +100,8 @@ PARIS = [
     "A is out. C is out. D is out. B stays.",
     "Not A (Lyon), not C (Nice), not D (Rome) → B",
     "A ✗, B ✓, C ✗, D ✗",
+    "Process of elimination: A (no), C (no), D (no, it is in Italy). B it is.",
+    "It cannot be A, C, or D.",
     "A: No\nB: Yes\nC: No\nD: No",
     "A - incorrect\nB - correct\nC - incorrect\nD - incorrect",
     "A. Incorrect\nB. Correct\nC. Incorrect\nD. Incorrect",

@@ -69,6 +69,8 @@ EXACT_OPTIONS: list[tuple[dict[str, object], str, Reference, Outcome]] = [
     ({"after": "Answer:"}, "I think.\n**Answer:** Paris.", "Paris", RIGHT),
     ({"after": "Answer:"}, "answer: Lyon. No, ANSWER: Paris", "Paris", RIGHT),
     ({"after": "Answer:"}, "Paris", "Paris", UNPARSABLE),
+    ({"after": "<answer>"}, "<answer> Paris </answer>, not Lyon", "Paris", RIGHT),
+    ({"after": "<answer>"}, "It is <answer>Paris", "Paris", RIGHT),
     ({"after": "Answer:"}, "Paris\nAnswer:", "Paris", UNPARSABLE),
     ({"after": "Answer:", "after_required": False}, "Paris", "Paris", RIGHT),
     ({"after": "the answer is"}, "So the\nanswer  is Paris.", "Paris", RIGHT),

@@ -57,6 +57,7 @@ def with_days(days: Json) -> dict[str, Json]:
         ({}, PARIS, [{**PARIS, "name": "get_forecast"}], 0),
         ({}, PARIS, [], 0),
         ({}, PARIS, [PARIS, PARIS], 0),
+        ({}, {"type": "function", "id": "c1", "function": PARIS}, [PARIS], 1),  # as OpenAI's
         ({}, PARIS, [PARIS, NOW], 0),
         ({}, PARIS, [weather("paris")], 0),
         ({}, PARIS, [weather(unit="C")], 0),

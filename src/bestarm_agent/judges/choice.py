@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from string import ascii_uppercase
+from typing import Literal
 
 from pydantic import Field
 
+from bestarm_agent.config.yaml import YamlProblem, parse_yaml
 from bestarm_agent.domain.values import Example, Json
 from bestarm_agent.judges.base import excerpt, judge_failed, unparsable
 from bestarm_agent.judges.rule import (
@@ -122,15 +125,15 @@ _ALL_BUT = re.compile(
 # Rejections are taken out first, since "the answer is not A but B" would otherwise state A. Their
 # order matters: each takes away what it names, and the later, looser ones see only the rest.
 _REJECTIONS = [
-    # [ ] A; A is wrong; A, C and D are not; B can be ruled out; C: false
+    # [ ] A; A is wrong; A, C and D are not; B can be ruled out; C: false; C (no)
     rf"(?:\[ ?\]|☐)\s?{_TL}",
     rf"{_TL}(?=(?:\)? |[:=] ?| [-–—] )(?:{_CLAUSE}{{0,30}}?[\s\w])?(?:{_WRONG})"
-    rf"|\s?(?:では|じゃ)な|[은는이가]?\s아니)",
+    rf"|\s?\((?:{_WRONG})[),;]|\s?(?:では|じゃ)な|[은는이가]?\s아니)",
     # not A; wrong options: A, C; I do not think it is A; eliminate A and C
-    rf"(?:{_any('not never neither nor excluding except versus vs none_of nicht keineswegs')}|n't"
+    rf"(?:{_any('not never neither nor cannot excluding except versus vs nicht keineswegs')}|n't"
     rf"|{_any('eliminat* rule_out ruled_out ruling_out reject* discard* exclud* dismiss* statt')}"
     rf"|{_any('anstatt pas plutôt_que no_es en_lugar_de не não non nie niet ikke inte bukan')}"
-    rf"|{_any('ليس ليست')}|排除|不是|不选"
+    rf"|{_any('none_of ليس ليست')}|排除|不是|不选"
     rf"|{_any('wrong incorrect false')}(?: (?:option|choice|answer)s?)?(?::| are| is))"
     # not the B of "eliminating A, C and D, B remains"
     rf"(?: (?!{_WHY}|only\b)[^\W\d]+(?:'\w+)?:?){{0,4}}? ?{_THE}{_TL}"
@@ -370,6 +373,8 @@ class MultipleChoiceOptions(ShortRuleOptions):
     """
 
     options_field: str | tuple[str, ...] = "options"
+    # the first option's number where targets are numbers; None: they are letters or texts
+    numbered_from: Literal[0, 1] | None = None
     letters: str = Field(ascii_uppercase, pattern=r"^[A-Z]{2,26}$")  # of examples without options
 
 
@@ -377,14 +382,14 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
     """Scores 1 if the reply chooses the right option, by its letter or its text."""
 
     adapter = "multiple-choice"
-    # 2: the last statement counts; 3: ticks, bold options, further languages; 4: doubts
-    version = 4
-    recognises = True
+    # 2: the last statement counts; 3: ticks, bold options, further languages; 4: doubts; 5: "(no)"
+    version = 5
     options_type = MultipleChoiceOptions
 
     def __init__(self, name: str, options: MultipleChoiceOptions) -> None:
         super().__init__(name, options)
         self._bare = dict.fromkeys(options.letters, "")
+        self.recognises = options.numbered_from is None  # no reply is a number
 
     def _extract(self, text: str, example: Example) -> str:
         try:
@@ -405,6 +410,11 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
         value = example.inputs.get(field)
         if value is None:
             return self._bare
+        if isinstance(value, str):  # a table's cell holds a list as JSON or as Python writes it
+            with suppress(YamlProblem):
+                value = parse_yaml(value)[0]
+        if value and isinstance(value, list) and all(isinstance(o, dict) for o in value):
+            value = {key: [option.get(key) for option in value] for key in ("label", "text")}
         if isinstance(value, Mapping):
             return _from_mapping(value)
         if isinstance(value, Sequence) and not isinstance(value, str):
@@ -414,6 +424,9 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
 
     def _target(self, reference: str, example: Example) -> str:
         options, written = self._lettered(example), _NORMALISE(reference)
+        first = self.options.numbered_from
+        if first is not None and written in [str(first + n) for n in range(len(options))]:
+            return [*options][int(written) - first]
         # A target may be an option's letter or its text. If it is both, of two different options
         # (options A: "B", B: "A"), no guess is made: the target decides every score of the example.
         texts = [letter for letter, text in options.items() if text and _NORMALISE(text) == written]
@@ -425,11 +438,12 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
             )
         if len(texts) == 1:
             return texts[0]
-        if letter in options:
-            return letter
+        with suppress(AmbiguousError):  # "B. Paris", "Answer: B"
+            if letter := letter if letter in options else chosen_letter(reference, options) or "":
+                return letter
         raise ValueError(
             f"it is neither one of the letters {''.join(options)} nor the text of an option; "
-            "correct the dataset"
+            "correct the dataset, or say `numbered_from` if it is the number of an option"
         )
 
 

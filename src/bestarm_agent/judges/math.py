@@ -12,10 +12,12 @@ from pydantic import Field
 from bestarm_agent.domain.values import Example, Reply, Score
 from bestarm_agent.judges.base import Calls, judge_failed, references, unparsable
 from bestarm_agent.judges.math_process import MATH, THREADS
-from bestarm_agent.judges.metrics import missing_extra
 from bestarm_agent.judges.rule import ShortRuleOptions, WholeTextJudge
+from bestarm_agent.plugins import missing
 
 _WORDS = re.compile(r"[^\W\d_]{3,}|[^\W\d_]+(?:\s+[^\W\d_]+)+")  # "even", "no solution"
+
+_TAGS = re.compile(r"<([A-Za-z]\w*)>(.{0,2000}?)</\1>", re.DOTALL)  # <answer>5</answer>
 
 
 def _plain(text: str) -> str:
@@ -39,14 +41,15 @@ class MathJudge(WholeTextJudge[MathOptions]):
     """
 
     adapter = "math"
-    version = 3  # 2: a bare formula counts; 3: signs of Unicode
+    # 2: a bare formula counts; 3: signs of Unicode, 4: its digits, and tags around an answer
+    version = 4
     recognises = True
     options_type = MathOptions
 
     def __init__(self, name: str, options: MathOptions) -> None:
         super().__init__(name, options)
         if find_spec("math_verify") is None:  # it is imported in the other process only
-            raise missing_extra(name)
+            raise missing("metrics", f"judge `{name}`")
 
     async def score(self, example: Example, reply: Reply, calls: Calls) -> Score:
         """Score one reply as all rules do, but in a thread: the comparison may take seconds."""
@@ -54,7 +57,7 @@ class MathJudge(WholeTextJudge[MathOptions]):
         return await loop.run_in_executor(THREADS, self.scored, example, reply)
 
     def _agrees(self, answer: str, example: Example) -> bool:
-        targets = references(example)
+        answer, targets = _TAGS.sub(r"\n\2\n", answer), references(example)
         # The same text needs no algebra. This also spares the process for most right answers.
         if _plain(answer) in map(_plain, targets):
             return True

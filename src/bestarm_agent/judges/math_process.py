@@ -19,7 +19,7 @@ from contextlib import suppress
 from importlib import import_module
 from threading import Timer, local
 from typing import Any, Final
-from unicodedata import normalize
+from unicodedata import decimal, normalize
 
 # where replies are compared: hostile ones keep no other thread of the program from its work
 THREADS: Final = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "math")
@@ -35,6 +35,7 @@ _SMALL, _CLOSE = 1e-5, 1e-3  # numbers below the first are equal within this sha
 _SIGNS = str.maketrans(
     {"∞": r"\infty ", "∪": r"\cup ", "∩": r"\cap ", "·": r"\cdot ", "×": r"\times ", "∈": r"\in "}
 )
+_SIGNS[ord("．")] = "."
 _RAISED, _SHARE = re.compile("[⁻⁺⁰¹²³⁴-⁹ⁿ]+"), re.compile("[¼-¾⅐-⅞]")
 _ROOT = re.compile(r"√\s*(\d+|\w|\([^()]*\)|\{[^{}]*\})")
 # What a Python process needs to start and to find its packages; no keys of providers.
@@ -154,7 +155,8 @@ def _compared(package: Any, question: dict[str, Any]) -> str:  # noqa: ANN401 - 
 
 
 def _latex(text: str) -> str:
-    """Return a text with the signs of Unicode written as LaTeX: x², √3, ½, 5×10³."""
+    """Return a text with the signs of Unicode written as LaTeX: x², √3, ½, 5×10³, ５."""
+    text = "".join(str(decimal(character, character)) for character in text)
     text = _RAISED.sub(lambda m: "^{" + normalize("NFKC", m[0]) + "}", text)
     text = _SHARE.sub(lambda m: "\\frac{" + normalize("NFKC", m[0]).replace("⁄", "}{") + "}", text)
     return _ROOT.sub(r"\\sqrt{\1}", text).translate(_SIGNS)

@@ -10,17 +10,15 @@ import string
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
-from importlib import import_module
-from types import ModuleType
 from typing import Any, Literal
 
 import regex
 from pydantic import Field
 
 from bestarm_agent.domain.values import Example
-from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import references
 from bestarm_agent.judges.rule import RuleOptions, WholeTextJudge, unicode_form
+from bestarm_agent.plugins import optional
 
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
 # In scripts without spaces each letter with its marks is a word ("東京" is two); in all others a
@@ -34,19 +32,9 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def extra(module: str, judge: str) -> ModuleType:
+def extra(module: str, judge: str) -> Any:  # noqa: ANN401 - any module
     """Import a module of the extra ``metrics``; raises ConfigError if it is not installed."""
-    try:
-        return import_module(module)
-    except ImportError:
-        raise missing_extra(judge) from None
-
-
-def missing_extra(judge: str) -> ConfigError:
-    """Return the error for a judge whose package is not installed."""
-    return ConfigError(
-        f"judge `{judge}` needs the extra `metrics`; run: pip install 'bestarm-agent[metrics]'"
-    )
+    return optional(module, "metrics", f"judge `{judge}`")
 
 
 class MetricJudge(WholeTextJudge[RuleOptions]):

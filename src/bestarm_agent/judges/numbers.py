@@ -114,10 +114,13 @@ _PLAIN = str.maketrans(_SUPERSCRIPTS, "-+0123456789")
 _VULGAR = re.compile(r"(?P<whole>\d?)(?P<fraction>[¼½¾⅐-⅞])")
 _TO_MINUS = str.maketrans(dict.fromkeys(_MINUS, "-"))
 _TO_ASCII = str.maketrans({"٫": ".", "٬": ",", "．": ".", "⁄": "/", "’": "'"})
-# "~~12~~ 14": what is struck out was taken back.
-_STRUCK = re.compile(r"~~.*?~~|<del>.*?</del>")
+# "~~12~~ 14": what is struck out was taken back. Nor do addresses and footnotes answer anything:
+# "42[^1]", "[^1]: page 7", "42【4:0†source】".
+_STRUCK = re.compile(
+    r"~~.*?~~|<del>.*?</del>|https?://[!-;=?-~]+|\[\^\w+\](?::.*)?|【[^】]*†[^】]*】"
+)
 # "42 [1]": the number of a source behind one
-_SOURCE = re.compile(r"(?<=[\d%])\s?(?:\[\d{1,2}\])+(?!\()")
+_SOURCE = re.compile(r"(?<=[\d%)])\s?(?:\[\d{1,2}\])+(?!\()")
 # an underscore that is emphasis, and not a part of a name or the mark of a subscript
 _EMPHASIS = re.compile(r"(?<![^\W_])_+(?!\{)|_+(?![^\W_]|\{)")
 # the exponent of a unit, the index of a name

@@ -11,7 +11,7 @@ from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 import regex
 from pydantic import AfterValidator, Field
 
-from bestarm_agent.domain.values import Example, Reply, Score
+from bestarm_agent.domain.values import Example, Reply, Score, digest
 from bestarm_agent.errors import ConfigError, JudgeError
 from bestarm_agent.judges.base import (
     Calls,
@@ -174,6 +174,10 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
         pattern = r"[\s*_`]*".join(map(re.escape, marks)).replace(":", "[:：]")
         self._marker = re.compile(pattern, re.IGNORECASE)
         self._normalise = normaliser(getattr(options, "normalise", ()))
+        # what follows "<answer>" ends with the tag that closes it
+        tag = re.fullmatch(r"\s*<(\w+)>\s*", options.after or "")
+        self._end = f"</{tag[1]}>" if tag else ""
+        self.digest = digest([self.digest, self._end]) if tag else self.digest
 
     def check(self, example: Example) -> None:
         """Raise ConfigError if ``example`` has no reference that this rule can compare with."""
@@ -262,7 +266,8 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
     def _after_marker(self, text: str, reasoning: str) -> str:
         # The last marker counts, since replies think aloud about "the answer" before they give it.
         if ends := [marker.end() for marker in self._marker.finditer(text)]:
-            return text[ends[-1] :]
+            rest = text[ends[-1] :]
+            return rest.partition(self._end)[0] if self._end else rest
         # a marker such as "</think>" is the end of the reasoning, which was taken off
         ends = [marker.end() for marker in self._marker.finditer(reasoning)]
         if self.options.after_required and not (ends and ends[-1] == len(reasoning)):

@@ -140,9 +140,10 @@ class RegexJudge(RuleJudge[RegexOptions, str | None]):
 
 
 # "```json\n{...}\n```": the first pattern runs from the first fence to the last, the second from
-# each fence to the next.
-_FENCE_OF_ALL = re.compile(r"(?:```|~~~)\w*\s*(.*)(?:```|~~~)", re.DOTALL)
-_FENCE = re.compile(r"(?:```|~~~)\w*\s*(.*?)(?:```|~~~)", re.DOTALL)
+# each fence to the next, or to the end. A line of the fence's own is no JSON: "``` json title=a".
+_OPENED = r"(?:`{3,}|~{3,})(?:[^\n`{\[]*\n|\w*\s*)"
+_FENCE_OF_ALL = re.compile(rf"{_OPENED}(.*)(?:```|~~~)", re.DOTALL)
+_FENCE = re.compile(rf"{_OPENED}(.*?)(?:```|~~~|\Z)", re.DOTALL)
 
 
 class JsonSchemaOptions(RuleOptions):
@@ -167,7 +168,8 @@ class JsonSchemaJudge(RuleJudge[JsonSchemaOptions, object]):
 
     adapter = "json-schema"
     check_option = "json_schema"
-    version = 2  # 2: a byte order mark, and fences within strings
+    # 2: a byte order mark, and fences within strings; 3: other fences, and NaN is no JSON
+    version = 3
     options_type = JsonSchemaOptions
 
     def __init__(self, name: str, options: JsonSchemaOptions) -> None:
@@ -194,7 +196,7 @@ class JsonSchemaJudge(RuleJudge[JsonSchemaOptions, object]):
             written += [*([whole[1]] if whole else []), *_FENCE.findall(text)[-1:]]
         for entry in written:
             with suppress(ValueError, RecursionError):
-                return json.loads(entry)
+                return json.loads(entry, parse_constant=int)  # which refuses NaN
         raise unparsable("no JSON", text)
 
     def _agrees(self, answer: object, example: Example) -> bool:

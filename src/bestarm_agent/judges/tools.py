@@ -139,7 +139,7 @@ def _calls_in(target: str) -> list[FunctionCall]:
     """Return the calls of a target; raises ValueError or ConfigError if it holds none."""
     given = [] if target.strip() == _NONE else arguments_of(target)
     calls = numbered(given if isinstance(given, list) else [given])
-    return [parse_row(FunctionCall, call, f"call {n}") for n, call in calls]
+    return [parse_row(FunctionCall, call.get("function", call), f"call {n}") for n, call in calls]
 
 
 def _about(example: Example, wanted: JsonValue) -> Example:
