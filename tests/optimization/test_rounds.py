@@ -206,7 +206,10 @@ def test_a_proposed_prompt_has_the_tools_of_the_leader_unless_it_has_its_own() -
     ("returned", "said"),
     [
         (7, "propose returned 7; a proposal is a text"),
-        (ValueError("no"), "proposer .*propose raised ValueError: no; the run 2.* is kept"),
+        (
+            ValueError("no"),
+            "proposer .*propose raised ValueError: no; the run is kept, and `[a-z-]+ resume 2",
+        ),
     ],
 )
 def test_a_proposer_that_fails_ends_the_run_which_is_kept(
@@ -276,6 +279,9 @@ def test_rounds_start_from_a_single_prompt(
     assert done.code == 0, done.err
     # it knows one operation of three; the proposals explain the two others
     assert json.loads(done.out)["decision"]["take"] == "round2-1"
+    again = invoke(capsys, "optimize", path, *flags, folder=tmp_path)  # in the order of the first
+    assert again.json["decision"]["take"] == "round2-1", again.err
+    assert again.json["spent"]["calls"] < done.json["spent"]["calls"]
     asks = [event for event in events_of(path) if isinstance(event, Asked)]
     assert len(asks) <= 100
 
@@ -356,4 +362,7 @@ def test_a_proposer_that_is_not_there_is_refused_before_a_run_begins(
     done = invoke(capsys, "optimize", path, "--proposer", "proposer:none", folder=tmp_path)
     assert done.code == 2
     assert "program proposer:none: there is no `none`" in done.err
+    (tmp_path / "proposer.py").write_text("def propose(leader, wrong):\n    return None\n")
+    done = invoke(capsys, "optimize", path, "--proposer", "proposer:propose", folder=tmp_path)
+    assert (done.code, "is to take one argument" in done.told) == (2, True)
     assert not (tmp_path / "runs").exists()

@@ -47,11 +47,14 @@ class EarlierOrder(deque[Line]):
     ) -> tuple[list[Ask], BoolArray] | None:
         """Ask the rule what it was asked next; return that and whom (K,) it was offered then.
 
-        None: an outcome comes first, or who was asked is not ``allowed`` (K,) now, or ``busy``
-        (K,). If the rule asks for another pair than it did, nothing is followed any more.
+        None: an outcome comes first, or who was asked has yet to join, or is not ``allowed`` (K,)
+        now, or ``busy`` (K,). If the rule asks for another pair than it did, nothing is followed
+        any more.
         """
         was, now = self.next, both(allowed, None if busy is None else ~busy)
-        if not isinstance(was, Asked) or (now is not None and not now[was.candidate]):
+        if not isinstance(was, Asked) or was.candidate >= pairs.table.n_candidates:
+            return None
+        if now is not None and not now[was.candidate]:
             return None
         offered = np.ones(pairs.table.n_candidates, dtype=np.bool_)
         for first, last in was.excluded:

@@ -149,7 +149,12 @@ async def run_as_configured(study: Study) -> Standing:
 def load_proposer(name: str, base_dir: Path) -> Program:
     """Import a proposer, ``module:function`` or ``gepa``; raises ConfigError."""
     if name != GEPA:
-        return load_program(name, base_dir)
+        program = load_program(name, base_dir)
+        try:
+            inspect.signature(program.function).bind("feedback")
+        except TypeError as error:  # no call is paid for a function that cannot be called
+            raise ConfigError(f"proposer {name} is to take one argument; {error}") from None
+        return program
     if find_spec("gepa") is None:
         raise ConfigError("gepa is not installed: pip install 'bestarm-agent[gepa]'")
     return load_program(_GEPA, base_dir)
@@ -240,7 +245,7 @@ async def _proposals(program: Program, feedback: Feedback) -> list[Proposal]:
     except (Exception, SystemExit) as error:
         raise ConfigError(
             f"proposer {program.name} raised {type(error).__name__}: {program.masked(error)}; the "
-            f"run {feedback.standing.run_id} is kept, and `bestarm-agent resume` goes on with it"
+            f"run is kept, and `bestarm-agent resume {feedback.standing.run_id}` goes on with it"
         ) from error
     proposals = list(result) if isinstance(result, list | tuple) else [result] if result else []
     for proposal in proposals:
