@@ -333,7 +333,7 @@ NO_SCORES: list[tuple[object, str]] = [
         (answer, {"scorer": "exact", "examples": [1]}, "an example is a mapping"),
         (answer, {"scorer": "exakt"}, "did you mean `exact`"),
         (right, {"examples": []}, "there are no examples"),
-        (right, {"candidates": [1]}, "there is only one candidate"),
+        (right, {"candidates": [1]}, "there is only one candidate; give at least two$"),
         (right, {"candidates": "abc"}, "`candidates` is one text; give a list"),
         (right, {"examples": {"train": [1], "test": [2]}}, "`examples` is a mapping; give one of"),
         (right, {"examples": 7}, "`examples` is 7, which holds none"),

@@ -25,7 +25,8 @@ from bestarm_agent.cli.progress import CandidateTable
 from bestarm_agent.cli.start import write_demo
 from bestarm_agent.domain.text import duration, percent
 from bestarm_agent.domain.values import RIGHT
-from bestarm_agent.report.words import budget_line, hidden_line
+from bestarm_agent.engine.results.standing import hidden_line
+from bestarm_agent.report.words import budget_line
 from bestarm_agent.store.chunks import folded
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import open_store

@@ -83,6 +83,15 @@ class FailureKind(StrEnum):
     BAD_REQUEST = "bad-request"
     INTERNAL = "internal"
 
+    @property
+    def said(self) -> str:
+        """The kind in words that people read; programs get the value."""
+        return _IN_WORDS.get(self, self.replace("-", " "))
+
+
+# where the value itself says too little
+_IN_WORDS = {"server": "server error", "connection": "connection lost", "internal": "program error"}
+
 
 class ProviderError(BestarmError):
     """A call to a model failed."""

@@ -32,7 +32,6 @@ from bestarm_agent.domain.text import safe, shortened
 from bestarm_agent.domain.values import Example, Json, Reply, Request, clip_rounding, digest
 from bestarm_agent.engine.call import MOST_CHARS
 from bestarm_agent.engine.loop import End
-from bestarm_agent.engine.results.decision import decided
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, counted
 from bestarm_agent.providers.base import Capabilities, Provider, ProviderOptions
@@ -118,8 +117,9 @@ def find_best(
         got = f"got {usd_per_call!r:.60}"
         raise ConfigError(f"`usd_per_call` must be dollars, 0 or more, {got}") from None
     named, rows = _named(candidates), _rows(examples, "examples")
-    if not named:
-        raise ConfigError("there are no candidates; give at least two")
+    if not named or (len(named) == 1 and not overrides):  # one may be scored, if that is asked for
+        few = "is only one candidate" if named else "are no candidates"
+        raise ConfigError(f"there {few}; give at least two")
     with_text = scorer is not None
     given = _examples(rows, with_text=with_text)
     # The function gets what the caller gave, not what the study made of it: ids lead back to the
@@ -137,9 +137,9 @@ def find_best(
         store=Store.in_memory(),
         providers={_NAME: provider},
     )
-    standing = _run(opening, budget, show=show, keeps_answers=True)
+    standing = _run(opening, budget, show=show, objects=values)
     _report_failures(provider, standing)
-    return decided(replace(standing, objects=tuple(values)))
+    return standing
 
 
 def _study(
@@ -270,11 +270,12 @@ def _run(
     budget: Budget | None,
     *,
     show: bool,
-    keeps_answers: bool = False,  # where the store is gone afterwards
+    objects: Sequence[object] = (),  # the caller's candidates, of a study whose store goes with it
 ) -> Standing:
     """Run a study in a thread, with progress."""
 
     async def run(study: Study) -> Standing:
+        study.objects = tuple(objects)
         console = stderr_console()
         progress = LiveTable(console) if show and console.is_terminal else Progress()
         if show:
@@ -282,7 +283,7 @@ def _run(
         with progress:
             async with frames(study, progress):
                 standing = await study.run(budget)
-        if keeps_answers:
+        if objects:
             # The store in memory is gone once the study closes.
             answers = [pair async for pair in study.outcomes() if pair.score is not None]
             standing = replace(standing, answers=tuple(answers))

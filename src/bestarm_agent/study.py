@@ -27,6 +27,7 @@ from bestarm_agent.engine.confirm import Confirming, confirmed, less, second_run
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.proposer import Proposer
 from bestarm_agent.engine.record import RunRecord
+from bestarm_agent.engine.results.decision import decided
 from bestarm_agent.engine.results.from_log import FailureLine, build_standing, failures_of
 from bestarm_agent.engine.results.judge_check import JudgeCheck, check_run, run_labels
 from bestarm_agent.engine.results.labelling import (
@@ -105,6 +106,7 @@ class Study:
         self.notices = (*run.parts.notices, *run.notices)  # sentences for the user
         self.run_id = run.id  # the run's id in the store
         self.store = run.options.store_of(run.parts.study)  # for ``Options`` when it is resumed
+        self.objects: tuple[object, ...] = ()  # of the caller, in place of labels, by row number
         self._run = run
         self._confirming = Confirming(run)
         self._is_running = False
@@ -320,6 +322,8 @@ class Study:
         candidates.
         """
         standing = confirmed(self._run.standing(of_new=of_new), self._confirming.state)
+        if self.objects:
+            standing = decided(replace(standing, objects=self.objects))
         return standing if self._by_people is None else with_people(standing, self._by_people)
 
     async def _take_labels(self) -> None:
@@ -550,7 +554,7 @@ class Archive:
         from bestarm_agent.engine.results.compare import compare_candidates
 
         async with open_store(self._where, create=False) as store:
-            ids = [(await store.find(name)).id for name in (run, other or run)]
+            ids = (await store.find(run)).id, (await store.find(other or run)).id
         is_one = ids[0] == ids[1]  # by different names, too
         if candidates is None:
             if is_one:
@@ -560,7 +564,7 @@ class Archive:
                 )
             candidates = await self._winner(ids[0]), await self._winner(ids[1])
         one, two = await self.state(ids[0]), None if is_one else await self.state(ids[1])
-        return compare_candidates(one, *candidates, confidence, two)
+        return replace(compare_candidates(one, *candidates, confidence, two), runs=ids)
 
     async def _winner(self, run: str) -> str:
         standing = (await self.record(run)).standing

@@ -143,10 +143,11 @@ def test_compare_takes_the_best_of_two_runs(folder: Path, capsys: Capsys) -> Non
     assert invoke(capsys, "select", "study.json", "--quiet", "--seed", "1", folder=folder).code == 0
     runs = [line["id"] for line in json.loads(invoke(capsys, "list", "--json", folder=folder).out)]
     done = invoke(capsys, "compare", *runs, folder=folder)
-    assert "A = c0\nB = c0\n" in done.out
+    assert f"A = c0 of run {runs[0]}\nB = c0 of run {runs[1]}\n" in done.out
     assert "They score alike on all of these." in done.out
     other = invoke(capsys, "compare", *runs, "--between", "c0", "c1", folder=folder)
-    assert "A = c0\nB = c1\n" in other.out
+    assert f"A = c0 of run {runs[0]}\nB = c1 of run {runs[1]}\n" in other.out
+    assert invoke(capsys, "compare", *runs, "--json", folder=folder).json["runs"] == runs
     same = invoke(capsys, "compare", "latest", "latest", folder=folder)
     assert (same.code, "both are run" in same.told) == (2, True)
     neither = invoke(capsys, "compare", folder=folder)

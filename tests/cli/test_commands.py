@@ -69,7 +69,7 @@ def test_select_as_json_is_one_object_on_stdout(tmp_path: Path, capsys: Capsys) 
 def test_progress_goes_to_stderr_in_plain_lines(tmp_path: Path, capsys: Capsys) -> None:
     path = write_study(tmp_path)
     done = invoke(capsys, "select", "-c", path, folder=tmp_path)
-    assert "0 s | " in done.err
+    assert " s | " in done.err
     assert "No score yet" in done.err
     assert "| leading" not in done.out
 
@@ -91,9 +91,9 @@ def test_the_exit_code_tells_failures(tmp_path: Path, capsys: Capsys) -> None:
     assert "No winner yet: no answer has a score" in done.out
     assert "stopped: calls are refused, or too many answers could not be had" in done.out
     assert "Report: " in done.out
-    assert re.search(r"Failed: \d+ x overloaded \(provider\) of 6 candidates; mostly: \w", done.out)
+    assert re.search(r"Failed: \d+ x overloaded of 6 candidates; mostly: \w", done.out)
     shown = invoke(capsys, "show", folder=tmp_path)
-    assert "x overloaded (provider)" in shown.out
+    assert "x overloaded of" in shown.out
 
 
 def test_a_single_candidate_that_was_never_measured_is_no_success(
@@ -139,6 +139,8 @@ def test_a_choice_among_one_candidate_is_refused(tmp_path: Path, capsys: Capsys)
     assert done.code == 2
     assert "there is only one candidate, so there is nothing to choose" in done.err
     assert "stop_when_separated: false" in done.err
+    listed = invoke(capsys, "list", folder=tmp_path).out
+    assert ("asked for nothing" in listed, "running" in listed) == (True, False)
 
 
 def test_resume_goes_on_with_more_budget(tmp_path: Path, capsys: Capsys) -> None:

@@ -65,7 +65,7 @@ def test_not_worse_for_new_examples(tmp_path: Path, gate: Command, command: Comm
     assert "95 % sure that the verdict is right for new examples like your 120" in done.out
     done = gate(*new, "--challenger", "c2")
     assert done.code == 3
-    assert "c2 is undecided: -1.7 points (" in done.out
+    assert "UNDECIDED: c2: -1.7 points (" in done.out
     assert "after 120 of 120 examples" in done.out
     assert "should decide it" not in done.out, "so small a lead may be luck"
     assert command("show", "--json").json["for"] == "new"
@@ -147,7 +147,7 @@ def test_too_many_failures(tmp_path: Path, gate: Command) -> None:
     done = gate("--baseline", "c0", "--margin", "0.05")
     assert done.code == 4, done.out + done.err
     assert "Next: mend what fails, then go on, or begin again" in done.out
-    assert "undecided" in done.out
+    assert "UNDECIDED: c1, after 0" in done.out
     assert done.out.count("Cannot be called: c0, c1: recorded failure\n") == 1
 
 
@@ -206,8 +206,8 @@ def test_a_runs_winner_as_the_baseline(tmp_path: Path, gate: Command) -> None:
 def test_answers_that_could_not_be_had_are_told(tmp_path: Path, gate: Command) -> None:
     study(tmp_path, [RIGHT, ["internal"] * N])
     done = gate("--baseline", "c0", "--margin", "0.05")
-    assert "undecided" in done.out
-    assert re.search(r"Failed: \d+ x internal \(harness\) of c1; mostly: ", done.out)
+    assert "UNDECIDED: c1: " in done.out
+    assert re.search(r"Failed: \d+ x program error of c1; mostly: ", done.out)
 
 
 @pytest.mark.slow

@@ -41,8 +41,8 @@ def test_import_shows_what_the_logs_hold(capsys: pytest.CaptureFixture[str]) -> 
     assert "2 candidates x 4 examples" in done.out
     assert "without a score, not wrong (an error, or no verdict): 1 of 8 answers" in done.out
     assert [line.split() for line in done.out.splitlines()[-2:]] == [
-        ["mockllm/good", "3", "1.000"],
-        ["mockllm/weak", "4", "0.500"],
+        ["mockllm/good", "3", "100", "%"],
+        ["mockllm/weak", "4", "50", "%"],
     ]
 
 

@@ -33,13 +33,13 @@ from bestarm_agent.engine.results.standing import (
     ObjectiveResult,
     Standing,
     estimate,
+    hidden_line,
     interval,
     seen,
 )
 from bestarm_agent.errors import Blame, FailureKind
 from bestarm_agent.report.words import (
     budget_line,
-    hidden_line,
     most_used,
     state,
     time_left,
@@ -323,7 +323,7 @@ def test_failures_are_counted_in_one_line(capsys: pytest.CaptureFixture[str]) ->
         FailureLine("c", 2, Failure(FailureKind.SERVER, Blame.PROVIDER, "HTTP 500")),
     ]
     print_result(standing_with(["a"], [[1.0]]), as_json=False, failures=failures)
-    counts = "7 x server (provider), 4 x refused (candidate) of 3 candidates; mostly: HTTP 500"
+    counts = "7 x server error, 4 x refused of 3 candidates; mostly: HTTP 500"
     assert f"Failed: {counts}\n" in capsys.readouterr().out
 
 
@@ -342,9 +342,14 @@ def test_what_an_objective_chose_is_shown_and_not_called_worse() -> None:
     objective = ObjectiveResult(spec, chosen.index, established=True, margin=0.0, confidence=0.95)
     rows = (*rivals.rows[:7], chosen)
     standing = changed(rivals, rows=rows, objective=objective, end="separated")
-    *_, last = printed(CandidateTable(standing, 3), 100, terminal=False).splitlines()
+    *_, last, others = printed(CandidateTable(standing, 3), 100, terminal=False).splitlines()
     assert last.split()[0] == "h"
     assert "● take" in last
+    assert others == "... and 5 more: 1 good enough, 4 undecided"  # without the one to take
+    shown, said = standing.parted(3)
+    assert ([row.candidate.label for row in shown], said) == (["a", "b", "h"], others)
+    *_, text, _, _ = str(standing).splitlines()
+    assert text == "... and 3 more, all undecided"
 
 
 def test_the_first_rows_are_shown_unless_all_are_asked_for(

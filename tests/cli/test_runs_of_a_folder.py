@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,31 +128,55 @@ def test_a_study_of_another_name_is_named_in_the_command() -> None:
         assert advice.command == f"bestarm-agent try {shlex.quote(path)}"
 
 
+CHANGES = {
+    "budget.usd": "budget.usd=1",
+    "scorer": "scorer=exact",
+    "stop": 'stop={"for": "seen", "within": 0.01}',
+    "rule": "selector.name=ucb-e",
+    "eta": "selector.params.eta=2",
+    "seed": "selector.seed=3",
+    "slices": 'slices={"by": "kind"}',
+}
+
+
 @pytest.mark.parametrize(
-    ("proposed", "kept"),
+    ("proposed", "left_out", "instead"),
     [
-        ("try", ["budget.usd=1", "scorer=exact", "stop.for=seen", 'slices={"by": "kind"}']),
-        (
-            "select --set scorer=contains",
-            ["budget.usd=1", "stop.for=seen", 'slices={"by": "kind"}'],
-        ),
-        ("select --for new", ["budget.usd=1", "scorer=exact", 'slices={"by": "kind"}']),
-        ("plan", ["scorer=exact", "stop.for=seen", 'slices={"by": "kind"}']),
-        ("resume latest", []),
+        ("try", [], None),
+        ("select --set scorer=contains", ["scorer"], None),
+        ("select --for new", ["stop"], "stop.within=0.01"),
+        ("select --selector auto", ["rule", "eta"], None),
+        ("plan", ["budget.usd"], None),
     ],
 )
-def test_commands_keep_what_replaced_values_of_the_file(proposed: str, kept: list[str]) -> None:
+def test_commands_keep_what_replaced_values_of_the_file(
+    proposed: str, left_out: list[str], instead: str | None
+) -> None:
     """But for what they replace themselves, and a budget that is to be raised."""
-    changes = ("budget.usd=1", "scorer=exact", "stop.for=seen", 'slices={"by": "kind"}')
     fault = ScorerFault("it rejects", "try it", f"bestarm-agent {proposed}", rejects=True)
     standing = standing_with(["a", "b"], [[1.0], [0.0]])
+    changes = tuple(CHANGES.values())
     advice = changed(standing, suspect=fault, study="s.yaml", changes=changes).decision.next
     assert advice is not None
     assert advice.command is not None
     verb, *own = shlex.split(proposed)
-    file = [] if verb == "resume" else ["s.yaml"]
-    repeated = [word for change in kept for word in ("--set", change)]
-    assert shlex.split(advice.command) == ["bestarm-agent", verb, *file, *own, *repeated]
+    kept = [text if key not in left_out else instead for key, text in CHANGES.items()]
+    repeated = [word for change in kept if change for word in ("--set", change)]
+    assert shlex.split(advice.command) == ["bestarm-agent", verb, "s.yaml", *own, *repeated]
+
+
+def test_another_rule_takes_the_seed_and_not_the_parameters_of_the_first() -> None:
+    fault = ScorerFault("it fails", "mend it", "bestarm-agent select --selector auto", rejects=True)
+    whole = 'selector={"name": "ucb-e", "params": {"eta": 2}, "seed": 3}'
+    standing = changed(standing_with(["a"], [[1.0]]), suspect=fault, study="s.yaml")
+    for change, kept in ((whole, " --set selector.seed=3"), ("selector=ucb-e", "")):
+        advice = changed(standing, changes=(change,)).decision.next
+        assert advice is not None
+        assert advice.command == f"bestarm-agent select s.yaml --selector auto{kept}"
+    resumed = changed(standing, suspect=replace(fault, command="bestarm-agent resume latest"))
+    again = changed(resumed, changes=(whole,)).decision.next
+    assert again is not None
+    assert again.command == "bestarm-agent resume latest"  # goes on as the run began
 
 
 def test_commands_name_the_study_that_a_run_had(tmp_path: Path, capsys: Capsys) -> None:

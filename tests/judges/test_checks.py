@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from bestarm_agent.cli.result_output import measures_line
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.domain.values import Example, Finish, Json, Reply, Score, tool_call
 from bestarm_agent.errors import Blame, ConfigError, JudgeError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import check_examples, check_targets, create_judge
+from bestarm_agent.report.words import facts
 from tests.support.commands import Command
 from tests.support.judge_answers import NoCalls, Script, score, verdict
 from tests.support.studies import run_all, study_file
@@ -245,7 +245,7 @@ def test_a_study_with_checks_runs_and_says_which_failed(tmp_path: Path, command:
 def test_a_model_that_checks_is_paid_and_capped(tmp_path: Path) -> None:
     standing = run_all(folder_of(tmp_path))
     assert standing.spent.usd_nanos == 24_000_000
-    assert measures_line(standing.winner) == (
+    assert dict(facts(standing))["Measures"] == (
         "please 50 % of 2, contains 100 % of 1, rubric 100 % of 1, numeric 100 % of 1"
     )
     capped = run_all(folder_of(tmp_path / "capped", budget={"usd": 0.01}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,7 @@ def test_the_command_prints_a_line_per_prompt_or_a_summary(
     less = command("preselect", "run", path, "-k", "4", "--set", "budget.calls=10")
     assert less.code == 0, less.err
     assert f"of {N} prompts" in less.out
+    assert re.search(r"mean score of the best answer \d+ %, of the first choice \d+ %", less.out)
     assert "router default, version 2" in less.out
 
 

@@ -14,12 +14,12 @@ from bestarm_agent.config.goal_specs import ObjectiveSpec, constraint_of
 from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Outcome, Score
-from bestarm_agent.engine.results.decision import objective_text, passed_caps
+from bestarm_agent.engine.results.decision import objective_text, passed_caps, proved
 from bestarm_agent.engine.results.from_log import cost_breakdown
 from bestarm_agent.engine.results.standing import ProblemKind, Standing
 from bestarm_agent.report.html_page import render_report
 from bestarm_agent.report.markdown import markdown
-from bestarm_agent.report.words import budget_line, missing_line, proved, time_used
+from bestarm_agent.report.words import budget_line, missing_line, time_used
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem, State, Tell
 from bestarm_agent.store.codec import line_of
@@ -88,7 +88,7 @@ def test_a_passed_cap_is_said_first_with_its_size_and_reason(
     )
     assert passed_caps(standing) == [
         "$2.00 of $0.10, $1.90 too much: calls cost more than their providers said they could",
-        "10:10 of 1:00: calls in flight were waited for",
+        "10:10 of 1:00, 9:10 too long: calls in flight were waited for",
     ]
     print_result(standing, as_json=False)
     first, *_ = (line for line in capsys.readouterr().out.splitlines() if ":" in line)

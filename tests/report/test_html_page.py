@@ -77,7 +77,7 @@ def test_the_page_tells_the_ranking_and_the_failures(page: str) -> None:
     assert "<script>alert(1)</script><img src=x onerror=alert(1)>'\"&�[31m 83 % of 3" in text
     assert "2 candidates x 20 examples" in text
     assert "20 examples are too few to choose by" in text
-    assert "server provider 3" in text
+    assert "server error the provider 3" in text
     assert "cut off" in text
 
 

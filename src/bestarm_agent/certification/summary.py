@@ -10,8 +10,9 @@ from bestarm_agent.certification.certificate import Certificate, Screened, singl
 from bestarm_agent.certification.pairs import CertificationPlan, goal_of, method_of
 from bestarm_agent.domain.text import percent, safe
 from bestarm_agent.engine.mode import ModeResult, ModeRow
+from bestarm_agent.engine.results.decision import proved
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.report.words import plain, proved, run_json, run_lines
+from bestarm_agent.report.words import plain, run_json, run_lines
 from bestarm_agent.stats.non_inferiority import Conclusion
 
 _COLUMNS = ("Candidate", "Good enough", "Labels", "e-value", "Needed", "Mean loss")

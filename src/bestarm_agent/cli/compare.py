@@ -32,7 +32,7 @@ from bestarm_agent.errors import ConfigError, counted
 from bestarm_agent.gate import summary
 from bestarm_agent.gate.pairs import worst
 from bestarm_agent.interop.formats import is_log_file
-from bestarm_agent.report.words import comparison_line, marked, question_of, seen_line
+from bestarm_agent.report import words
 from bestarm_agent.simulation.score_matrices import is_score_file
 from bestarm_agent.stats.non_inferiority import Conclusion
 from bestarm_agent.store.export import PairOutcome
@@ -100,7 +100,7 @@ def compare(
     pairs_a = asyncio.run(_pairs(archive, run, [flip.seq_a for flip in flips]))
     pairs_b = asyncio.run(_pairs(archive, other or run, [flip.seq_b for flip in flips]))
     answers = zip(pairs_a, pairs_b, strict=True)
-    texts = [(question_of(a), a.target, answer_text(a), answer_text(b)) for a, b in answers]
+    texts = [(words.question_of(a), a.target, answer_text(a), answer_text(b)) for a, b in answers]
     _print_flips(comparison, flips, texts)
     return 0
 
@@ -132,9 +132,9 @@ def _result(compared: FileComparisons) -> ModeResult:
         # comparisons say a minus b, a gate challenger minus baseline
         numbers = f"{c.n:,}", percent(c.mean_b), signed(-c.seen.value)
         interval = signed_range(-gap.upper, -gap.lower)
-        line = f"{c.metric}: {seen_line(c, a, b)}; {comparison_line(c, a, b)}"
+        line = f"{c.metric}: {words.seen_line(c, a, b)}; {words.comparison_line(c, a, b)}"
         rows.append(ModeRow((f"{b}, {c.metric}", word, *numbers, interval), verdict, line))
-    left_out = (safe(line) for c in compared.comparisons for line in _paired_lines(c))
+    left_out = (safe(line) for c in compared.comparisons for line in words.paired_lines(c))
     verdict = worst(row.verdict for row in rows)
     return ModeResult(
         title="Comparison",
@@ -177,7 +177,7 @@ def _print_flip(flip: Flip, known: Mapping[str, str | None], a: str, b: str) -> 
     console.print(Text(safe(f"{flip.example}: {scores}"), style="bold"), soft_wrap=True)
     lines = [(k, Text(fitted(_line(text), width, "end"))) for k, text in known.items() if text]
     if a or b:  # tables of scores hold no answers
-        answers = marked(_line(a), _line(b))
+        answers = words.marked(_line(a), _line(b))
         lines += zip("AB", (_marked(*parts, width) for parts in answers), strict=True)
     for name, text in lines:
         console.print(Text(f"  {name}".ljust(_INDENT)).append_text(text), soft_wrap=True)
@@ -195,7 +195,8 @@ def _marked(before: str, differs: str, after: str, width: int) -> Text:
 
 def _print(c: PairedComparison, notes: Sequence[str] = ()) -> None:
     metric = [] if c.metric is None else [f"score: {c.metric}"]
-    say(f"A = {c.a}", f"B = {c.b}", *metric, "", *_paired_lines(c), *notes)
+    a, b = words.compared_names(c)
+    say(f"A = {a}", f"B = {b}", *metric, "", *words.paired_lines(c), *notes)
     click.echo()
     print_table(
         ["", *numbers("B right", "B wrong")],
@@ -204,21 +205,9 @@ def _print(c: PairedComparison, notes: Sequence[str] = ()) -> None:
             ["A wrong", f"{c.only_b:,}", f"{c.neither:,}"],
         ],
     )
-    say("", f"mean of A {percent(c.mean_a)}, of B {percent(c.mean_b)}", seen_line(c))
-    say(comparison_line(c), "")
+    say("", f"mean of A {percent(c.mean_a)}, of B {percent(c.mean_b)}", words.seen_line(c))
+    say(words.comparison_line(c), "")
     if c.flips:
         say(f"They differ on {counted(len(c.flips), 'example')}:")
     else:
         say("They score alike on all of these.")
-
-
-def _paired_lines(c: PairedComparison) -> list[str]:
-    """Say which examples count, and which do not."""
-    common = f"{c.n:,} of {c.n_examples:,} examples were scored for both"
-    lines = [f"{common}; only they count here"]
-    for name, label in (("a", c.a), ("b", c.b)):
-        if rest := getattr(c, f"scored_{name}") - c.n:
-            lines.append(f"  {rest:,} scored for {name.upper()} ({label}) alone, and left out")
-        if unpaired := getattr(c, f"unpaired_{name}"):
-            lines.append(f"  {counted(unpaired, 'example')} only in {name.upper()}'s ({label})")
-    return lines

@@ -6,10 +6,8 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-import click
-
 from bestarm_agent.cli.given import Given
-from bestarm_agent.cli.output import print_json, print_table, stderr_console
+from bestarm_agent.cli.output import Column, print_json, print_table, say, stderr_console
 from bestarm_agent.cli.progress import busy
 from bestarm_agent.cli.stores import default_store
 from bestarm_agent.config.labels import load_labels
@@ -38,17 +36,17 @@ def check(given: Given, source: str, gold: Path | None) -> None:
     if given.as_json:
         print_json(_as_json(measured))
         return
-    click.echo(_counts(measured.comparison))
+    say(_counts(measured.comparison))
     per_1000 = measured.usd_per_1000
     cost = "unknown" if per_1000 is None else money(round(per_1000 * NANOS_PER_USD))
     print_table(
-        ["measure", "value", "interval", "meaning"],
+        ["measure", "value", "interval", Column("meaning", "start")],
         [
             *([name, *measure(value), meaning] for name, value, meaning in measured.lines()),
             ["price per 1,000", cost, "", "what judging 1,000 answers cost"],
         ],
     )
-    click.echo(f"Each interval holds by itself at {percent(_CONFIDENCE)}.")
+    say(f"Each interval holds by itself at {percent(_CONFIDENCE)}.")
 
 
 def _compared(given: Given, source: str, gold: Path | None) -> JudgedLabels:

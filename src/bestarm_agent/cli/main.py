@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
 
 _REPORT = "please report it at https://github.com/bestarm-agent/bestarm-agent/issues"
 _VERSION = f"bestarm-agent {__version__}"
@@ -44,9 +45,13 @@ def _call(path: str, /, **values: object) -> None:
 
     apply_settings()
     module, _, name = path.partition(":")
-    function = getattr(import_module(f"bestarm_agent.cli.{module}"), name)
-    given = take_given(values)
-    sys.exit(function(given, **values))
+    try:
+        function = getattr(import_module(f"bestarm_agent.cli.{module}"), name)
+        given = take_given(values)
+        sys.exit(function(given, **values))
+    except KeyboardInterrupt:  # of a command without a run, which would say how it goes on
+        click.echo("stopped", err=True)
+        sys.exit(EXIT_INTERRUPTED)
 
 
 def _command(function: str, options: str, about: str) -> click.Command:

@@ -148,9 +148,13 @@ def print_line(console: Console, text: str, *, indent: int = 0) -> None:
             break_long_words=False,  # a path or a command can be copied whole
             break_on_hyphens=False,
         )
-        lines = [part for line in lines for part in wrapped.wrap(line) or [""]]
+        # a number stays beside its unit
+        lines = [
+            part for line in lines for part in wrapped.wrap(line.replace(" %", "\xa0%")) or [""]
+        ]
     for line in lines:
-        console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
+        plain = line.replace("\xa0%", " %")
+        console.print(plain, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def say(*lines: str) -> None:

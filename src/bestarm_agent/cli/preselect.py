@@ -15,7 +15,7 @@ import click
 from bestarm_agent.cli.given import Given
 from bestarm_agent.cli.output import print_json, say
 from bestarm_agent.cli.stores import default_or_new_store, default_store
-from bestarm_agent.domain.text import cost_text, safe
+from bestarm_agent.domain.text import cost_text, percent, safe
 from bestarm_agent.preselection.records import (
     PromptRow,
     Record,
@@ -153,7 +153,7 @@ def _print_totals(service: Service, answered: Sequence[Served], version: int) ->
 
 def _mean(scores: Iterable[float | None]) -> str:
     known = [score for score in scores if score is not None]
-    return f"{sum(known) / len(known):.3f}" if known else "unknown"
+    return percent(sum(known) / len(known)) if known else "unknown"
 
 
 def _line(served: Served) -> dict[str, object]:

@@ -20,20 +20,7 @@ from bestarm_agent.domain.text import percent, safe
 from bestarm_agent.engine.limits.waits import Wait
 from bestarm_agent.engine.results.decision import price_of_use
 from bestarm_agent.engine.results.standing import Row, Standing, Status, estimate, interval, seen
-from bestarm_agent.report.words import (
-    budget_line,
-    failures_line,
-    hidden_line,
-    most_used,
-    problem_lines,
-    seconds_text,
-    seen_title,
-    state,
-    time_left,
-    time_used,
-    use_text,
-    used_line,
-)
+from bestarm_agent.report import words
 
 _STYLES = {
     Status.TAKE: "bold green",
@@ -119,7 +106,7 @@ class PlainLines(Progress):
         if standing.seconds < self._next:
             return
         self._next = standing.seconds + self._every
-        parts = [time_used(standing), used_line(standing), budget_line(standing)]
+        parts = [words.time_used(standing), words.used_line(standing), words.budget_line(standing)]
         parts += standing.decision.said[:1]
         if standing.waits:
             parts.append(waits_line(standing.waits))
@@ -134,21 +121,21 @@ def screen_of(standing: Standing, max_rows: int) -> RenderableType:
     size = f"{len(standing.rows):,} candidates, {standing.n_examples:,} examples"
     head.add_row(
         Text(f"{safe(standing.name)}  {size}, {standing.selector}", overflow="ellipsis"),
-        Text(time_used(standing)),
+        Text(words.time_used(standing)),
     )
     used = Table.grid(padding=(0, GAP, 0, 0))
-    bar = ProgressBar(total=1.0, completed=most_used(standing)[0], width=24)
-    used.add_row(bar, Text(used_line(standing)), Text(time_left(standing)))
-    table, spent = CandidateTable(standing, max_rows), Text(budget_line(standing))
+    bar = ProgressBar(total=1.0, completed=words.most_used(standing)[0], width=24)
+    used.add_row(bar, Text(words.used_line(standing)), Text(words.time_left(standing)))
+    table, spent = CandidateTable(standing, max_rows), Text(words.budget_line(standing))
     lines: list[RenderableType] = [head, used, spent, table]
-    lines += [Text(text) for text in [hidden_line(standing.rows[max_rows:])] if text]
     # those of the rows, and not the calls under way: an answer may wait for its call, or its score
     lines.append(Text(f"in flight: {standing.asked - standing.told:,}"))
     if standing.waits:
         lines.append(Text(f"waiting: {waits_line(standing.waits)}"))
-    notes = problem_lines(standing)[:_MOST_PROBLEMS]
-    if failures := latest_failure_line(standing):
-        notes.append(f"failures: {failures}")
+    notes = words.problem_lines(standing)[:_MOST_PROBLEMS]
+    failures = filter(None, [words.failures_line(standing), safe(standing.latest_failure)])
+    if text := "; the latest: ".join(failures):
+        notes.append(f"failures: {text}")
     lines += [Text(line, overflow="ellipsis", no_wrap=True) for line in notes]
     return Group(*lines)
 
@@ -158,11 +145,7 @@ class CandidateTable:
 
     def __init__(self, standing: Standing, max_rows: int) -> None:
         self._standing = standing
-        self._chosen = standing.winner
-        self._rows = standing.rows[:max_rows]
-        if self._chosen is not None and self._chosen not in self._rows:
-            # the one to take is shown in any case, in place of the last
-            self._rows = (*self._rows[:-1], self._chosen)
+        self._rows, self._hidden = standing.parted(max_rows)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         titled, width = [*self._columns()], options.max_width
@@ -176,6 +159,8 @@ class CandidateTable:
         for row, line in zip(self._rows, lines, strict=True):
             style = "red" if row.is_broken else _STYLES[row.status]
             yield Text(line, style, no_wrap=True)
+        if self._hidden:
+            yield Text(self._hidden)
         if "estimate" in head and (note := estimates_line(self._rows)):
             yield Text(note, _STYLES[Status.WORSE])
 
@@ -185,19 +170,19 @@ class CandidateTable:
         sure = percent(self._standing.confidence, exact=True)
         number, further = partial(Column, right=True), partial(Column, right=True, leaves=True)
         yield Column("candidate", "middle"), [row.candidate.label for row in rows]
-        yield number(seen_title(graded=graded)), [seen(row, graded=graded) for row in rows]
+        yield number(self._standing.seen_title), [seen(row, graded=graded) for row in rows]
         yield number("estimate"), [estimate(row) for row in rows]
         yield number(f"{sure} interval"), [interval(row) for row in rows]
-        yield Column("state"), [state(row) for row in rows]
+        yield Column("state"), [words.state(row) for row in rows]
         if any(row.limits for row in rows):
             yield further("limits"), [limits_text(row) for row in rows]
         if any(price_of_use(row) for row in rows):
-            yield further("per 1,000"), [use_text(row) for row in rows]
+            yield further("per 1,000"), [words.use_text(row) for row in rows]
         if self._standing.end is None:
             yield further("in flight"), [f"{row.pending:,}" for row in rows]
         if any(row.p50_seconds for row in rows):
-            yield further("p50"), [seconds_text(row.p50_seconds) for row in rows]
-            yield further("p95"), [seconds_text(row.p95_seconds) for row in rows]
+            yield further("p50"), [words.seconds_text(row.p50_seconds) for row in rows]
+            yield further("p95"), [words.seconds_text(row.p95_seconds) for row in rows]
 
 
 def _laid_out(titled: Sequence[tuple[Column, list[str]]], width: int) -> tuple[str, list[str]]:
@@ -241,9 +226,3 @@ def _wait_text(reason: str, waits: Sequence[Wait]) -> str:
         + f"{safe(waits[0].provider)}{others} {safe(reason)}"
         + (f", {soonest:.0f} s" if soonest is not None and soonest >= 0.5 else "")
     )
-
-
-def latest_failure_line(standing: Standing) -> str:
-    """Count failures, as ``failures_line``, and say what the latest was."""
-    latest = safe(standing.latest_failure)
-    return "; the latest: ".join(filter(None, [failures_line(standing), latest]))

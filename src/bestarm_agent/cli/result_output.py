@@ -21,21 +21,9 @@ from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.decision import passed_caps
 from bestarm_agent.engine.results.effects import axis_effects
 from bestarm_agent.engine.results.from_log import FailureLine
-from bestarm_agent.engine.results.standing import Row, Standing
+from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.errors import counted
-from bestarm_agent.report.words import (
-    budget_line,
-    effects_line,
-    ending,
-    hidden_line,
-    limit_text,
-    measured_text,
-    missing_line,
-    number_lines,
-    plain,
-    problem_lines,
-    time_used,
-)
+from bestarm_agent.report import words
 
 SCHEMA_VERSION = 3  # of the JSON object, which docs/reference/json.md describes
 DERIVED = ("priced", "grid", "share")
@@ -63,25 +51,19 @@ def print_result(
     console.print()
     n_rows = len(standing.rows) if everything else _SHOWN_ROWS
     console.print(CandidateTable(standing, n_rows))
-    if hidden := hidden_line(standing.rows[n_rows:]):
-        console.print(hidden)
     console.print()
-    effects = [f"Effects: {text}"] if everything and (text := effects_line(standing)) else []
+    effects = [f"Effects: {text}"] if everything and (text := words.effects_line(standing)) else []
     for line in [*_lines(standing, report), *_failure_line(failures), *effects]:
         print_line(console, line, indent=_INDENT)
 
 
 def _lines(standing: Standing, report: Path | None) -> list[str]:
     """Return the accounts below the decision."""
-    lines = [f"{title}: {text}" for title, text in number_lines(standing)]
-    lines += [f"Measures: {text}"] if (text := measures_line(standing.winner)) else []
-    limits = () if standing.winner is None else standing.winner.limits
-    lines += [f"Limit: {limit_text(limit)}" for limit in limits]
-    lines += [f"Missing: {text}"] if (text := missing_line(standing)) else []
-    lines.append(f"Spent: {budget_line(standing)}, {time_used(standing)}")
-    lines.append(f"Run: {standing.run_id}, {ending(standing.end)}")
+    lines = [f"{title}: {text}" for title, text in words.facts(standing)]
+    lines.append(f"Spent: {words.budget_line(standing)}, {words.time_used(standing)}")
+    lines.append(f"Run: {standing.run_id}, {words.ending(standing.end, standing.asked)}")
     lines += [] if report is None else [f"Report: {report}"]
-    return [*lines, *problem_lines(standing)]
+    return [*lines, *words.problem_lines(standing)]
 
 
 def _failure_line(failures: Sequence[FailureLine]) -> list[str]:
@@ -93,7 +75,7 @@ def _failure_line(failures: Sequence[FailureLine]) -> list[str]:
         return []
     kinds: Counter[str] = Counter()
     for failure in failures:
-        kinds[f"{failure.last.kind} ({failure.last.blame})"] += failure.count
+        kinds[failure.last.kind.said] += failure.count
     counts = ", ".join(f"{count:,} x {kind}" for kind, count in kinds.most_common(_SHOWN_FAILURES))
     labels = sorted({failure.label for failure in failures})
     whom = safe(labels[0]) if len(labels) == 1 else counted(len(labels), "candidate")
@@ -105,12 +87,12 @@ def standing_json(standing: Standing, report: Path | None = None) -> dict[str, A
     """Return a standing as a JSON object: its attributes, and what is worked out from them."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "decision": plain(standing.decision),
+        "decision": words.plain(standing.decision),
         "report": None if report is None else str(report),
-        **plain(standing),
-        **{name: plain(getattr(standing, name)) for name in DERIVED},
+        **words.plain(standing),
+        **{name: words.plain(getattr(standing, name)) for name in DERIVED},
         "caps_passed": passed_caps(standing),
-        "effects": plain(axis_effects(standing)),
+        "effects": words.plain(axis_effects(standing)),
     }
 
 
@@ -142,9 +124,3 @@ def print_mode_result(
     lines += _failure_line(failures)
     for line in (*lines, *(standing.said if standing else ())):
         print_line(console, line, indent=_INDENT)
-
-
-def measures_line(row: Row | None) -> str:
-    """Write a candidate's means by the further scorers; "" without any."""
-    measures = () if row is None else row.measures
-    return ", ".join(f"{safe(entry.name)} {measured_text(entry)}" for entry in measures)

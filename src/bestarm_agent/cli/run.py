@@ -19,6 +19,7 @@ import click
 from rich.console import Console
 
 from bestarm_agent.cli.given import Given
+from bestarm_agent.cli.main import EXIT_INTERRUPTED
 from bestarm_agent.cli.output import print_line, stderr_console
 from bestarm_agent.cli.progress import LiveTable, PlainLines, Progress, busy
 from bestarm_agent.cli.result_output import print_mode_result, print_result
@@ -45,7 +46,6 @@ EXIT_OK = 0
 EXIT_NO_GUARANTEE = 3
 EXIT_FAILURES = 4
 EXIT_WORSE = 5
-EXIT_INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Drive: TypeAlias = Callable[[Study], Awaitable[Standing]]  # runs a study that is open
@@ -331,6 +331,7 @@ async def _interruptible(opened: Sequence[Study]) -> AsyncIterator[None]:
                         os.dup2(nowhere.fileno(), descriptor)
         if presses == 1 and opened:
             opened[0].stop()
+            click.echo("stopping once calls under way are done; Ctrl-C again aborts", err=True)
         elif task is not None:
             task.cancel()
 

@@ -69,7 +69,7 @@ def _show_logs(logs: Logs) -> None:
     print_table(
         [Column("candidate", "middle"), *numbers("scored", "mean")],
         [
-            [name, f"{sum(map(isfinite, row)):,}", f"{mean:.3f}"]
+            [name, f"{sum(map(isfinite, row)):,}", percent(mean)]
             for name, row, mean in zip(known.names, known.scores, known.means, strict=True)
         ],
     )

@@ -36,20 +36,12 @@ def list_(given: Given) -> None:
         print_json(plain(runs))
         return
     rows = [
-        (i.id, i.name, i.at[:16], f"{i.n_asked:,}", f"{i.n_told:,}", ending(i.stopped))
+        (i.id, i.name, i.at[:16], f"{i.n_asked:,}", f"{i.n_told:,}", ending(i.stopped, i.n_asked))
         for i in runs
     ]
+    head = Column("run"), Column("study", "middle"), Column("began", leaves=True)
     counts = numbers("asked", "done", leaves=True)
-    print_table(
-        [
-            "run",
-            Column("study", "middle"),
-            Column("began", leaves=True),
-            *counts,
-            Column("state", "start"),
-        ],
-        rows,
-    )
+    print_table([*head, *counts, Column("state", "start")], rows)
 
 
 def show(given: Given, everything: bool) -> None:
@@ -168,7 +160,7 @@ def _answer_cells(pair: PairOutcome) -> list[str]:
 def answer_text(pair: PairOutcome) -> str:
     """Return what the model answered, or why it did not."""
     if pair.failure is not None:
-        return f"{pair.failure}: {pair.message}"
+        return f"{pair.failed_as}: {pair.message}"
     return pair.state if pair.state == "pending" else pair.reply or pair.answer or ""
 
 
@@ -184,10 +176,12 @@ async def _print_each(pairs: AsyncIterator[PairOutcome], *, as_json: bool) -> in
 
 
 def _print_in_full(pair: PairOutcome) -> None:
-    score = score_text(pair.score) if pair.score is not None else pair.state
+    pending = "pending" if pair.state == "pending" else "no answer"
+    score = pending if pair.score is None else score_text(pair.score)
     click.echo(f"{safe(pair.candidate)} on {safe(pair.example)}: {score}")
+    texts = {**pair.flat(), "failure": pair.failed_as}
     for name in _IN_FULL:
-        if text := pair.flat()[name]:
+        if text := texts[name]:
             click.echo(f"  {name}:")
             click.echo("\n".join(f"    {line}" for line in safe_lines(str(text)).split("\n")))
     if pair.attempts is not None:

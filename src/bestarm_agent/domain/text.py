@@ -73,9 +73,11 @@ def duration(seconds: float) -> str:
     """Write hours, minutes and seconds.
 
     Example:
-        >>> duration(3.2), duration(75), duration(3725)
-        ('3 s', '1:15', '1:02:05')
+        >>> duration(0.24), duration(3.2), duration(75), duration(3725)
+        ('0.2 s', '3 s', '1:15', '1:02:05')
     """
+    if 0 < seconds < 1:  # a cap may be as short, and is not 0
+        return f"{max(seconds, 0.1):.1f} s"
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"

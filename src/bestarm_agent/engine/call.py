@@ -572,7 +572,7 @@ class ProviderClient:
         call.slot.leave()
         if error is None or error.of_account:
             return  # it waits in the limiter's queue, with all others
-        reason, until = f"backing off after: {error.kind}", self.clock.now() + seconds
+        reason, until = f"backing off after: {error.kind.said}", self.clock.now() + seconds
         with self.board.waiting(self.provider.name, reason, until):
             await call.model.limits.sleep(seconds)
             await call.slot.reenter()

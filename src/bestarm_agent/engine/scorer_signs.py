@@ -142,9 +142,9 @@ def fault_of(
         if total >= fewest and total >= _SHARE * count.wrong:
             rule = max(held, key=lambda name: held[name])
             return ScorerFault(
-                f"`{scorer}` rejects right answers: the target stands in {total} of the "
-                f"{count.wrong} wrong replies to {count.whose}",
-                f"try scorer `{rule}`; no reply is paid for twice",
+                f"`{scorer}` rejects right answers: the target stands in {total:,} of the "
+                f"{count.wrong:,} wrong replies to {count.whose}",
+                f"try scorer `{rule}`",
                 f"bestarm-agent select --set scorer={rule}",
                 rejects=True,
             )
@@ -157,7 +157,7 @@ def fault_of(
     same = sum(count.signs[Sign.SAME] + 1 for count in counts if count.signs[Sign.SAME])
     if enough and n > 1 and same == n:
         return ScorerFault(
-            f"all {n} replies are the same text, whatever the target",
+            f"all {n:,} replies are the same text, whatever the target",
             "see whether the prompt shows what differs between examples",
             "bestarm-agent try",
         )
@@ -165,10 +165,12 @@ def fault_of(
         return None
     for sign, (what, way_out) in _FAULTS.items():
         if signs[sign] >= _MOST * n:
-            return ScorerFault(f"{signs[sign]} of {n} replies {what}", way_out, "bestarm-agent try")
+            return ScorerFault(
+                f"{signs[sign]:,} of {n:,} replies {what}", way_out, "bestarm-agent try"
+            )
     if n >= _ENOUGH:
         return ScorerFault(
-            f"all {n} replies scored 0",
+            f"all {n:,} replies scored 0",
             "read some of them: the prompt or the scorer may be at fault",
         )
     return None

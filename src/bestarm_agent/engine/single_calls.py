@@ -153,7 +153,8 @@ async def compare_answers(
         answers = await together(map(judged, labels))
     scored = tuple(answer for answer in answers if answer is not None)
     why = problems[-1] if problems else ""
-    return JudgedLabels(scored, len(labels), len(problems), why, parts.judge_priced)
+    priced, by_models = parts.judge_priced, bool(judge_client.providers)
+    return JudgedLabels(scored, len(labels), len(problems), why, priced, by_models)
 
 
 @asynccontextmanager

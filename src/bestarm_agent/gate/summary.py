@@ -28,10 +28,7 @@ _NOTE = (
     "Differences are challenger minus baseline, in points, on common examples; each end of an "
     "interval holds at the confidence."
 )
-_COLUMNS = (
-    *("Challenger", "Decision", "Examples", "Difference", "Interval"),
-    *("Better on", "Worse on"),
-)
+_COLUMNS = ("Challenger", "Decision", "Examples", "Difference", "Interval", "Better, worse on")
 
 
 def gate_result(
@@ -59,7 +56,8 @@ def gate_result(
         rows=tuple(row for label, test in challengers.items() for row in _rows(safe(label), test)),
         lines=(
             *(
-                f"{_MARKS[test.verdict]}: {statement(label, test)}"
+                # an undecided one is called so once
+                f"{_MARKS[test.verdict]}: {statement(label, test)}".replace(" is undecided", "", 1)
                 for label, test in challengers.items()
             ),
             f"Baseline: {safe(baseline)}",
@@ -153,8 +151,8 @@ def _rows(label: str, challenger: Challenger) -> list[ModeRow]:
 def _cells(name: str, test: Comparison) -> tuple[str, ...]:
     numbers = _numbers(test)
     difference = signed(_difference(test)) if test.n else "-"
-    counts = f"{numbers['better_on']:,}", f"{numbers['worse_on']:,}"
-    found = f"{test.n:,}", difference, signed_range(*test.interval()), *counts
+    counts = f"{numbers['better_on']:,}, {numbers['worse_on']:,}"
+    found = f"{test.n:,}", difference, signed_range(*test.interval()), counts
     return name, word(test.question, test.verdict), *found
 
 

@@ -15,6 +15,7 @@ from math import comb
 
 import numpy as np
 
+from bestarm_agent.domain.text import signed, signed_range
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.preselection.features import PromptFeatures, contexts_of
 from bestarm_agent.preselection.records import Record, RouterSettings
@@ -62,9 +63,9 @@ class Worth:
 
         Example:
             >>> print(Worth(0.04, 0.02, 0.06, 0.1, 2, 500))
-            Routing pays: on the second half of 500 prompts it gains 0.0400 over the 2 candidates \
-that were best on the first half (95 % interval 0.0200 to 0.0600, paired by prompt); an oracle \
-would gain 0.1000.
+            Routing pays: on the second half of 500 prompts it gains +4.0 points over the 2 \
+candidates that were best on the first half (95 % interval +2.0 to +6.0, paired by prompt); the \
+best choice for each prompt would gain +10.0.
         """
         says = f"Routing makes no difference that {self.n_prompts:,} prompts can show"
         if self.low > 0:
@@ -73,9 +74,10 @@ would gain 0.1000.
             says = "Routing does not pay"
         fixed = "candidate that was" if self.k == 1 else f"{self.k} candidates that were"
         return (
-            f"{says}: on the second half of {self.n_prompts:,} prompts it gains {self.gain:.4f} "
-            f"over the {fixed} best on the first half (95 % interval {self.low:.4f} to "
-            f"{self.high:.4f}, paired by prompt); an oracle would gain {self.oracle:.4f}."
+            f"{says}: on the second half of {self.n_prompts:,} prompts it gains "
+            f"{signed(self.gain)} points over the {fixed} best on the first half (95 % interval "
+            f"{signed_range(self.low, self.high)}, paired by prompt); the best choice for each "
+            f"prompt would gain {signed(self.oracle)}."
         )
 
 

@@ -378,7 +378,7 @@ def _facts(pair: PairOutcome) -> dict[str, object]:
         "usd": _number(pair.usd),
         "seconds": _number(pair.seconds),
         "cached": pair.cached,
-        "failure": pair.failure,
+        "failure": pair.failed_as,
     }
 
 
@@ -505,15 +505,16 @@ def render_report(
     style = _asset("uplot/uPlot.min.css") + _asset("base.css") + _asset("report.css")
     charts = f"/*\n{_asset('uplot/LICENSE')}*/\n{_asset('uplot/uPlot.iife.min.js')}"
     script = _asset("base.js") + _asset("report.js")
+    shown, others = standing.parted(_SHOWN_ROWS)
     return _page().render(
         s=standing,
         style=Markup(style),
         scripts=[] if details is None else [Markup(charts), Markup(script)],
         policy=_policy(style, [] if details is None else [charts, script]),
         data=None if details is None else Markup(page_data(standing, details)),
-        rows=standing.rows[:_SHOWN_ROWS],
+        rows=shown,
         measured=standing.rows[0].measures if standing.rows else (),
-        hidden=max(0, len(standing.rows) - _SHOWN_ROWS),
+        hidden=others,
         effects=axis_effects(standing) if result is None else [],
         config=json.dumps(config, indent=2, ensure_ascii=False),
         seed=_seed(config),

@@ -8,20 +8,7 @@ from collections.abc import Iterable, Sequence
 from bestarm_agent.domain.text import safe
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.results.standing import Next, Standing, estimate, interval, seen
-from bestarm_agent.report.words import (
-    budget_line,
-    effects_line,
-    ending,
-    failures_line,
-    hidden_line,
-    limit_text,
-    missing_line,
-    number_lines,
-    problem_lines,
-    seen_title,
-    state,
-    time_used,
-)
+from bestarm_agent.report import words
 
 _SHOWN_ROWS = 20
 
@@ -31,20 +18,20 @@ def markdown(standing: Standing, result: ModeResult | None = None) -> str:
     lines = [f"## {escaped(standing.name)}", ""]
     lines += _verdict(standing) if result is None else _result(result, standing)
     lines += ["", *_ranking(standing, with_intervals=result is None)]
-    hidden = hidden_line(standing.rows[_SHOWN_ROWS:])
+    hidden = standing.parted(_SHOWN_ROWS)[1]
     lines += ["", hidden] if hidden else []
-    lines += ["", f"{text}."] if (text := failures_line(standing)) else []
+    lines += ["", f"{text}."] if (text := words.failures_line(standing)) else []
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _ranking(standing: Standing, *, with_intervals: bool) -> list[str]:
     graded = standing.graded
-    heads = ["candidate", seen_title(graded=graded)]
+    heads = ["candidate", standing.seen_title]
     heads += ["estimate", "interval", "state"] if with_intervals else []
     rows = []
-    for row in standing.rows[:_SHOWN_ROWS]:
+    for row in standing.parted(_SHOWN_ROWS)[0]:
         cells = [escaped(row.candidate.label), seen(row, graded=graded)]
-        cells += [estimate(row), interval(row), state(row)] if with_intervals else []
+        cells += [estimate(row), interval(row), words.state(row)] if with_intervals else []
         rows.append(cells)
     return _table(heads, "lrrrl", rows)
 
@@ -58,14 +45,11 @@ def _table(heads: Sequence[str], sides: str, rows: Iterable[Sequence[str]]) -> l
 def _verdict(standing: Standing) -> list[str]:
     first, *others = standing.said or ("",)
     lines = [f"**{escaped(first)}**", *(_with_code(x, standing.decision.next) for x in others), ""]
-    limits = standing.winner.limits if standing.winner else ()
-    lines += [f"Limit: {escaped(limit_text(x))}." for x in limits]
-    lines += [f"{title}: {escaped(text)}." for title, text in number_lines(standing)]
-    lines += [f"Effects: {escaped(text)}."] if (text := effects_line(standing)) else []
-    lines += [f"Missing: {escaped(text)}."] if (text := missing_line(standing)) else []
-    lines += [escaped(f"{text}.") for text in problem_lines(standing)]
-    spent = f"{budget_line(standing)}, {time_used(standing)}; {ending(standing.end)}."
-    return [*lines, "", spent]
+    lines += [f"{title}: {escaped(text)}." for title, text in words.facts(standing)]
+    lines += [f"Effects: {escaped(text)}."] if (text := words.effects_line(standing)) else []
+    lines += [escaped(f"{text}.") for text in words.problem_lines(standing)]
+    spent, end = words.budget_line(standing), words.ending(standing.end, standing.asked)
+    return [*lines, "", f"{spent}, {words.time_used(standing)}; {end}."]
 
 
 def _with_code(sentence: str, advice: Next | None) -> str:

@@ -5,8 +5,7 @@ The sentences of the decision itself are its own (``engine/results/decision.py``
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from math import inf, isfinite, isnan
@@ -18,7 +17,7 @@ from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, usd
 from bestarm_agent.domain.text import about, cost_text, duration, money, percent, points, safe, span
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.results.compare import PairedComparison
-from bestarm_agent.engine.results.decision import listed, passed_caps, price_of_use
+from bestarm_agent.engine.results.decision import listed, passed_caps, price_of_use, proved
 from bestarm_agent.engine.results.effects import axis_effects
 from bestarm_agent.engine.results.new_examples import SURE
 from bestarm_agent.engine.results.standing import (
@@ -86,11 +85,6 @@ def seconds_text(seconds: float | None) -> str:
     if seconds < 0.1:
         return f"{1000 * seconds:.{0 if seconds >= 0.001 else 1}f} ms"
     return f"{seconds:.{1 if seconds >= 1 else 2}f} s" if seconds < 10 else duration(seconds)
-
-
-def seen_title(*, graded: bool) -> str:
-    """Name the column of what was seen of each candidate."""
-    return "mean score" if graded else "right"
 
 
 def measured_text(entry: RowMeasure) -> str:
@@ -223,6 +217,8 @@ def budget_line(standing: Standing) -> str:
     parts = [f"{standing.asked:,} of {standing.grid:,} answers ({percent(standing.share)})"]
     if budget.answers is not None:
         parts[0] += f", at most {budget.answers:,}"
+    if (held := standing.confirmation) is not None:
+        parts[0] += f", {held.n + held.void:,} more to confirm"
     parts.append(_against(counted(spent.calls, "call"), budget.calls and f"{budget.calls:,}"))
     parts.append(_against(counted(spent.tokens, "token"), budget.tokens and f"{budget.tokens:,}"))
     if standing.cached_tokens:
@@ -248,15 +244,15 @@ def _against(used: str, cap: str | float | None) -> str:
     return f"{used} of {cap}" if cap else used
 
 
-def ending(end: str | None) -> str:
-    """Say why a run, or a session of it, ended.
+def ending(end: str | None, n_asked: int = 1) -> str:
+    """Say why a run that asked for so many answers, or a session of it, ended.
 
     Example:
-        >>> ending("exhausted"), ending(None)
-        ('finished: every answer was asked for', 'running, or cut off')
+        >>> ending("exhausted"), ending(None), ending(None, 0)
+        ('finished: every answer was asked for', 'running, or cut off', 'asked for nothing')
     """
-    if end is None:
-        return "running, or cut off"  # they look alike in a store
+    if end is None:  # those that run and those that were cut off look alike in a store
+        return "running, or cut off" if n_asked else "asked for nothing"
     return ENDINGS.get(end, f"ended: {end}")
 
 
@@ -279,20 +275,6 @@ def failures_line(standing: Standing) -> str:
     return ", ".join(parts)
 
 
-def hidden_line(rows: Sequence[Row]) -> str:
-    """Count rows that are not shown, by state; "" if there is none.
-
-    Example:
-        >>> hidden_line([])
-        ''
-    """
-    counts = Counter(row.status for row in rows)
-    states = ", ".join(f"{counts[status]:,} {status}" for status in Status if counts[status])
-    if len(counts) == 1:  # the number is said once
-        return f"... and {len(rows):,} more, {'all ' * (len(rows) > 1)}{rows[0].status}"
-    return f"... and {len(rows):,} more: {states}" if rows else ""
-
-
 def problem_lines(standing: Standing, told: str | None = None) -> list[str]:
     """Say why candidates can no longer be asked, one line per reason.
 
@@ -310,14 +292,22 @@ def problem_lines(standing: Standing, told: str | None = None) -> list[str]:
     ]
 
 
-def proved(confidence: float) -> str:
-    """Say that something is proved: the one word for it, wherever a statement is made.
+def compared_names(c: PairedComparison) -> tuple[str, str]:
+    """Name the two candidates, by their runs as well where these are two."""
+    if c.runs is None or c.runs[0] == c.runs[1]:
+        return c.a, c.b
+    return f"{c.a} of run {c.runs[0]}", f"{c.b} of run {c.runs[1]}"
 
-    Example:
-        >>> proved(0.95)
-        'proved at 95 %'
-    """
-    return f"proved at {percent(confidence, exact=True)}"
+
+def paired_lines(c: PairedComparison) -> list[str]:
+    """Say which examples count, and which do not."""
+    lines = [f"{c.n:,} of {c.n_examples:,} examples were scored for both; only they count here"]
+    for name, label in (("a", c.a), ("b", c.b)):
+        if rest := getattr(c, f"scored_{name}") - c.n:
+            lines.append(f"  {rest:,} scored for {name.upper()} ({label}) alone, and left out")
+        if unpaired := getattr(c, f"unpaired_{name}"):
+            lines.append(f"  {counted(unpaired, 'example')} only in {name.upper()}'s ({label})")
+    return lines
 
 
 def seen_line(comparison: PairedComparison, a: str = "A", b: str = "B") -> str:
@@ -368,17 +358,25 @@ def effects_line(standing: Standing) -> str:
     )
 
 
-def number_lines(standing: Standing) -> list[tuple[str, str]]:
-    """Return the winner's mean on the examples kept back, if there are, as titles and texts."""
-    c = standing.confirmation
-    if c is None:
-        return []
-    is_whole, (mean, ends) = c.n + c.void == c.held_back, measure(c.mean)
-    asked = f"{c.n:,}" if is_whole else f"{c.n:,} of {c.held_back:,}"
-    void = f", {c.void:,} without an answer" if c.void else ""
-    sure = percent(c.confidence, exact=True)
-    whose = f"on {asked} examples kept back{void}; {sure} sure for new ones"
-    return [("Confirmed", f"{safe(c.label)}: {mean} ({ends}) {whose}")]
+def facts(standing: Standing) -> list[tuple[str, str]]:
+    """Return what stands below the decision, as titles and texts.
+
+    The winner's mean on examples kept back, its further scores and limits, and what missing
+    answers could change; each where there is such.
+    """
+    c, winner, lines = standing.confirmation, standing.winner, list[tuple[str, str]]()
+    if c is not None:
+        is_whole, (mean, ends) = c.n + c.void == c.held_back, measure(c.mean)
+        asked = f"{c.n:,}" if is_whole else f"{c.n:,} of {c.held_back:,}"
+        void = f", {c.void:,} without an answer" if c.void else ""
+        sure = percent(c.confidence, exact=True)
+        whose = f"on {asked} examples kept back{void}; {sure} sure for new ones"
+        lines.append(("Confirmed", f"{safe(c.label)}: {mean} ({ends}) {whose}"))
+    measures = (f"{safe(m.name)} {measured_text(m)}" for m in (winner.measures if winner else ()))
+    lines.append(("Measures", ", ".join(measures)))
+    lines += [("Limit", limit_text(limit)) for limit in (winner.limits if winner else ())]
+    lines.append(("Missing", missing_line(standing)))
+    return [(title, text) for title, text in lines if text]
 
 
 def run_lines(standing: Standing) -> list[str]:
@@ -387,7 +385,7 @@ def run_lines(standing: Standing) -> list[str]:
         *problem_lines(standing, told=""),  # a mode shows its own lines in place of the decision
         *(f"Cap passed: {text}" for text in passed_caps(standing)),
         f"Spent: {budget_line(standing)}, {time_used(standing)}",
-        f"Run: {standing.run_id}, {ending(standing.end)}",
+        f"Run: {standing.run_id}, {ending(standing.end, standing.asked)}",
     ]
 
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from bestarm_agent.domain.spend import usd
 from bestarm_agent.domain.values import Json, Vote
-from bestarm_agent.errors import ConfigError, StoreError, nearest
+from bestarm_agent.errors import ConfigError, FailureKind, StoreError, nearest
 from bestarm_agent.plugins import optional
 from bestarm_agent.selectors.types import State
 from bestarm_agent.store.run_state import RunState
@@ -139,6 +139,11 @@ class PairOutcome:
     output_tokens: int | None = None
     attempts: int | None = None  # requests sent for the candidate's call; 0 from the cache
     judge_usd: float | None = None  # the part of ``usd`` for judging
+
+    @property
+    def failed_as(self) -> str | None:
+        """The kind of its failure in words; None without one."""
+        return None if self.failure is None else FailureKind(self.failure).said
 
     def flat(self) -> dict[str, Json]:
         """Return the fields with texts in place of lists and mappings, for tables."""

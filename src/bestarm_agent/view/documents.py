@@ -16,24 +16,7 @@ from bestarm_agent.engine.results.labelling import LabelQuestion
 from bestarm_agent.engine.results.people import ByPeople
 from bestarm_agent.engine.results.standing import Row, Standing, estimate, interval, seen
 from bestarm_agent.errors import counted
-from bestarm_agent.report.words import (
-    budget_line,
-    comparison_line,
-    ending,
-    failures_line,
-    hidden_line,
-    missing_line,
-    most_used,
-    number_lines,
-    problem_lines,
-    seen_line,
-    seen_title,
-    state,
-    time_left,
-    time_used,
-    use_text,
-    used_line,
-)
+from bestarm_agent.report import words
 from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.store.store import RunInfo
 
@@ -43,7 +26,8 @@ Labels: TypeAlias = Mapping[tuple[str, str], Label]
 
 def run_line(info: RunInfo, store: int, place: str) -> Object:
     """Describe a run in the list of runs; ``store`` is the number of its store."""
-    return {**asdict(info), "state": ending(info.stopped), "store": store, "place": place}
+    end = words.ending(info.stopped, info.n_asked)
+    return {**asdict(info), "state": end, "store": store, "place": place}
 
 
 def standing_page(
@@ -57,7 +41,7 @@ def standing_page(
         names: (K,) labels of the candidates, made unique.
         most_rows: candidates shown at most, the best.
     """
-    rows, winner = standing.rows[:most_rows], standing.winner
+    (rows, others), winner = standing.parted(most_rows), standing.winner
     # a mode with an answer of its own gives verdicts, and the states of candidates are not shown
     said = [*(() if result is None else result.lines), *standing.said]
     verdict, *sentences = said or ("",)
@@ -67,28 +51,27 @@ def standing_page(
         "run": standing.run_id,
         "name": standing.name,
         "running": standing.end is None,
-        "ending": ending(standing.end),
+        "ending": words.ending(standing.end, standing.asked),
         "verdict": verdict,
         "judged_by_mode": result is not None,
         "lines": [
             *sentences,
-            *(f"{title}: {text}." for title, text in number_lines(standing)),
-            *(f"Missing: {text}." for text in [missing_line(standing)] if text),
+            *(f"{title}: {text}." for title, text in words.facts(standing)),
         ],
         "pairs": f"{standing.asked:,} of {standing.grid:,}",
         "share": percent(standing.share),
         "dollars": cost_text(standing.spent.usd_nanos, priced=standing.priced),
-        "time": time_used(standing),
-        "left": time_left(standing),
-        "used": most_used(standing)[0],
-        "used_line": used_line(standing),
-        "spent": budget_line(standing),
-        "failures": failures_line(standing),
-        "problems": problem_lines(standing),
+        "time": words.time_used(standing),
+        "left": words.time_left(standing),
+        "used": words.most_used(standing)[0],
+        "used_line": words.used_line(standing),
+        "spent": words.budget_line(standing),
+        "failures": words.failures_line(standing),
+        "problems": words.problem_lines(standing),
         "latest_failure": safe(standing.latest_failure),
-        "seen_title": seen_title(graded=standing.graded),
+        "seen_title": standing.seen_title,
         "rows": [_row(row, names[row.index], graded=standing.graded) for row in rows],
-        "hidden": hidden_line(standing.rows[most_rows:]),
+        "hidden": others,
     }
 
 
@@ -103,8 +86,8 @@ def _row(row: Row, name: str, *, graded: bool) -> Object:
         "lower": row.lower,
         "upper": row.upper,
         "status": row.status.name.lower(),
-        "state": state(row),
-        "cost": use_text(row),
+        "state": words.state(row),
+        "cost": words.use_text(row),
     }
 
 
@@ -112,7 +95,8 @@ def pair_document(outcome: PairOutcome, labels: Labels) -> Object:
     """Describe a pair with all its texts and the score that a person gave to it, or None."""
     reply = outcome.reply
     label = None if reply is None else labels.get((outcome.example, answer_digest(reply)))
-    return {**asdict(outcome), "label": None if label is None else label.score}
+    given = None if label is None else label.score
+    return {**asdict(outcome), "failure": outcome.failed_as, "label": given}
 
 
 def question_document(
@@ -160,5 +144,6 @@ def neighbours(seqs: Sequence[int], seq: int) -> Object:
 def comparison_page(c: PairedComparison) -> Object:
     """Describe a comparison, without the examples on which the two differ."""
     numbers = {key: value for key, value in asdict(c).items() if key != "flips"}
-    said = {"here": seen_line(c), "said": comparison_line(c)}
-    return {**numbers, "n": c.n, "n_flips": len(c.flips), **said}
+    who = {"names": words.compared_names(c), "lines": words.paired_lines(c)}
+    said = {"here": words.seen_line(c), "said": words.comparison_line(c)}
+    return {**numbers, "n": c.n, "n_flips": len(c.flips), **who, **said}

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import Final
 
 from aiohttp import web
@@ -175,6 +176,7 @@ class Endpoints:
         state, texts, a = await _side(run, query.get("a"))
         state_b, texts_b, b = await _side(other, query.get("b"))
         comparison = compare_candidates(state, a, b, other=None if other is run else state_b)
+        comparison = replace(comparison, runs=(run.run_id, other.run_id))
         flipped = comparison.flips[:_FLIPS]
         one = await _outcomes(texts, [flip.seq_a for flip in flipped])
         two = await _outcomes(texts_b, [flip.seq_b for flip in flipped])

@@ -92,6 +92,11 @@ def test_the_cheapest_that_clears_the_bar(tmp_path: Path) -> None:
     rows = {row.candidate.label: row for row in standing.rows}
     assert rows["c4"].n < rows["c2"].n, "dearer ones are not asked where a cheaper one will do"
     assert "the best there too" not in " ".join(decision.said)
+    for row in standing.rows:  # the score has one interval, that which the bar is held against
+        [limit] = row.limits
+        assert (row.lower, row.upper) == (limit.mean.lower, limit.mean.upper)
+        assert row.estimate is not None
+        assert row.lower <= row.estimate <= row.upper
 
 
 def test_one_that_is_proved_is_taken_while_a_cheaper_one_is_undecided(

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bestarm_agent.cli.result_output import measures_line
 from bestarm_agent.config.goal_specs import LENGTH, SCORE, SECONDS, ObjectiveSpec, constraint_of
 from bestarm_agent.domain.events import (
     Asked,
@@ -30,6 +29,7 @@ from bestarm_agent.engine.results.objectives import (
 from bestarm_agent.engine.results.standing import LimitState, Standing, Status
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.report.html_page import chart_axes, values_of
+from bestarm_agent.report.words import facts
 from bestarm_agent.selectors.registry import make_selector
 from bestarm_agent.selectors.types import Problem
 from bestarm_agent.stats.history import Factors
@@ -324,4 +324,4 @@ def test_measures_are_shown_as_means_and_less_is_better_where_they_are_limited(
         if row.candidate.label == "c4" and rude.n > 5:
             assert rude.mean is not None
             assert rude.mean > 0.1
-    assert measures_line(standing.winner).startswith("rude ")
+    assert dict(facts(standing))["Measures"].startswith("rude ")

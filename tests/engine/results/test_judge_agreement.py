@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def test_markup_from_a_judge_is_inert_in_a_report_without_labels(tmp_path: Path)
     for attack in ("<script>alert", "alert(1)</script>", "\x1b"):
         assert attack not in page
     assert "&lt;script&gt;alert(1)" in page, "it is shown as the text that it is"
-    assert "judge-failed" in page
+    assert "judge failed" in page
     assert "Judge against labels" not in page
     assert " judgements" in page
 
@@ -249,6 +250,15 @@ def test_what_judging_costs_is_unknown_without_the_judges_price() -> None:
     pairs = (compared(1, 1),)
     assert check_judge(JudgedLabels(pairs, 1), 0.95).usd_per_1000 is not None
     assert check_judge(JudgedLabels(pairs, 1, priced=False), 0.95).usd_per_1000 is None
+
+
+def test_verdicts_from_the_cache_are_not_called_free() -> None:
+    free = compared(1, 1)
+    bought = replace(free, spend=Spend(calls=1, usd_nanos=2_000_000))
+    for pairs, price in (((free, bought), 2.0), ((free,), None), ((bought,), 2.0)):
+        check = check_judge(JudgedLabels(pairs, 2, by_models=True), 0.95)
+        assert check.usd_per_1000 == price
+    assert check_judge(JudgedLabels((free,), 1), 0.95).usd_per_1000 == 0, "a rule asks nobody"
 
 
 def test_labels_by_text_carry_its_digest(tmp_path: Path) -> None:

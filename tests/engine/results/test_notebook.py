@@ -101,7 +101,7 @@ def test_a_cell_ends_with_a_line_about_its_run_whose_value_it_may_be(
 def test_a_long_table_is_cut() -> None:
     shown = standing_with([f"c{i}" for i in range(100)], [[1.0]] * 100)._repr_html_()
     assert shown.count("<tr><td>") == 60
-    assert "<p>... and 40 more</p>" in shown
+    assert "<p>... and 40 more, all undecided</p>" in shown
 
 
 def test_the_text_is_the_first_screen() -> None:
@@ -110,7 +110,7 @@ def test_the_text_is_the_first_screen() -> None:
     said = list(standing.decision.said)
     assert lines[: len(said)] == said
     assert re.fullmatch(r"good +2 of 2 +\d+ % +\d+ to \d+ % .*leading", lines[len(said) + 1])
-    assert lines[-3:-1] == ["... and 1 more", ""]
+    assert lines[-3:-1] == ["... and 1 more, undecided", ""]
     assert " more" not in str(standing_with(list("abcde"), [[1.0]] * 5))
     assert lines[-1].startswith("Spent: ")
 
@@ -136,12 +136,12 @@ def test_without_a_library_a_frame_says_what_to_install(monkeypatch: pytest.Monk
 
 def test_a_column_in_which_nothing_stands_is_left_out() -> None:
     standing = standing_with(["a", "b"], [[1.0] * 6, [0.0] * 6])
-    assert "<th>price</th>" not in standing._repr_html_()
+    assert "<th>per 1,000</th>" not in standing._repr_html_()
     priced = replace(standing, rows=tuple(replace(r, usd_per_1000=2.0) for r in standing.rows))
-    assert "<th>price</th>" in priced._repr_html_()
+    assert "<th>per 1,000</th>" in priced._repr_html_()
     first_only = replace(priced, rows=(priced.rows[0], *standing.rows[1:]))
-    assert "<th>price</th>" in first_only._repr_html_()
-    assert "$2.00 per 1,000" in str(priced)
+    assert "<th>per 1,000</th>" in first_only._repr_html_()
+    assert "  $2.00  " in str(priced)
 
 
 def test_the_numbers_of_a_row_by_hand() -> None:

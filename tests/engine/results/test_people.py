@@ -76,7 +76,7 @@ def test_people_set_right_what_the_judge_says(store: Path) -> None:
     async def play() -> None:
         async with Archive(store).labelling() as labelling:
             before = await labelling.stand()
-            assert before.said == ("By the judge: a. Nobody has labelled an answer yet.",)
+            assert before.said == ("By the scorer: a. Nobody has labelled an answer yet.",)
             n = await label_all(labelling)
             stand = await labelling.stand()
             assert stand.proved
@@ -110,7 +110,7 @@ def test_a_stored_run_shows_both_decisions(store: Path, capsys: pytest.CaptureFi
     assert found["decision_by_people"]["scored_by"] == "people"
     shown = invoke(capsys, "show", "--store", store).out
     # what is proved stands first, and the judge's advice no longer
-    assert shown.startswith("By the judge: a. By your labels: b is the best of these 3 (proved at")
+    assert shown.startswith("By the scorer: a. By your labels: b is the best of these 3 (proved at")
     assert "\nTake a: " in shown
     assert "\nNext: " not in shown
     for form in ("md", "html"):

@@ -108,8 +108,8 @@ def test_copies_make_no_statement_about_new_examples_invalid() -> None:
             pairs = opened("uniform", 2, 240, seed=seed, independent=independent)
             WorldRun(pairs, World.of(np.tile(scores, 20))).finish()
             winner = pairs.answer.best().best
-            said = new_examples(pairs, winner, LABELS, 0.5, within=0.0, unit="example")
-            shown[known] += said is not None and said[0].shown
+            said, _ = new_examples(pairs, winner, LABELS, 0.5, within=0.0, unit="example")
+            shown[known] += said is not None and said.shown
     assert shown[True] <= limit < shown[False]
 
 

@@ -7,7 +7,7 @@ Where the scores come from is the caller's business: ``compare_scores`` gets the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import compress
 from math import isnan
 from typing import Literal, TypeAlias
@@ -60,6 +60,7 @@ class Compared:
     unpaired_b: int
     scored_a: int  # examples on which a has a score
     scored_b: int
+    runs: tuple[str, str] | None = field(default=None, kw_only=True)  # of a and b; None for files
 
 
 @dataclass(frozen=True, slots=True)

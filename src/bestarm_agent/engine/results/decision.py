@@ -21,9 +21,10 @@ codes and Python show this value and work nothing out again.
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from shlex import quote
@@ -111,10 +112,15 @@ def decided(standing: Standing) -> Standing:
     return replace(s, rows=rows, _decision=decision)
 
 
-# What a proposed command says itself, by a part of it: ``--set`` would replace that again. With
-# ``plan`` it is the budget, which is to be raised.
-_OWN = {"--for": "stop", "--cheapest-within": "objective", "--selector": "selector"}
-_OWN |= {"--set scorer": "scorer", "agent plan": "budget"}
+# The keys that a proposed command replaces by itself, by a part of it. Parameters are those of one
+# rule, and another may not take them; with ``plan`` it is the budget, which is to be raised.
+_OWN: Mapping[str, tuple[str, ...]] = {
+    "--for": ("stop.for",),
+    "--cheapest-within": ("objective",),
+    "--selector": ("selector.name", "selector.params"),
+    "--set scorer": ("scorer",),
+    "agent plan": ("budget",),
+}
 
 
 def _of_study(s: Standing, command: str | None) -> str | None:
@@ -122,10 +128,22 @@ def _of_study(s: Standing, command: str | None) -> str | None:
     if s.objects or command is None:
         return None
     named = f" {quote(PurePosixPath(s.study).name)}" if s.study else ""
-    own = tuple(key for part, key in _OWN.items() if part in command)
-    changes = (f" --set {quote(text)}" for text in s.changes if not text.startswith(own))
+    own = [key for part, keys in _OWN.items() if part in command for key in keys]
+    changes = "".join(f" --set {quote(text)}" for text in _without(s.changes, own))
     command, n = re.subn(r"agent (select|try|plan)\b", lambda verb: verb[0] + named, command)
-    return command + ("".join(changes) if n else "")
+    return command + (changes if n else "")
+
+
+def _without(changes: Iterable[str], own: Sequence[str]) -> Iterator[str]:
+    """Yield changes (KEY=VALUE) but for some keys; of a section given whole, what else it holds."""
+    for text in changes:
+        key, _, value = text.partition("=")
+        if any(name.startswith(f"{key}.") for name in own):
+            held = json.loads(value) if value.startswith("{") else {}
+            rest = {f"{key}.{name}": held[name] for name in held}
+            yield from (f"{name}={json.dumps(rest[name])}" for name in rest if name not in own)
+        elif not f"{key}.".startswith(tuple(f"{name}." for name in own)):
+            yield text
 
 
 _COMPARED = (Status.EQUAL, Status.GOOD, Status.WORSE)
@@ -314,7 +332,8 @@ def passed_caps(s: Standing) -> list[str]:
         lines.append(f"{text(used)}{unit} of {text(cap)}, {over}: {why}")
     if budget.seconds is not None and s.seconds > _TIME_SLACK * budget.seconds:
         took = f"{duration(s.seconds)} of {duration(budget.seconds)}"
-        lines.append(f"{took}: calls in flight were waited for")
+        over = f"{duration(s.seconds - budget.seconds)} too long"
+        lines.append(f"{took}, {over}: calls in flight were waited for")
     return lines
 
 
@@ -348,24 +367,19 @@ def _with_words(
 def _no_winner(s: Standing, problems: Sequence[Obstacle]) -> list[str]:
     """Say that there is nobody to take, and why."""
     blocked = next((p for p in problems if p.kind in NO_WINNER), None)
-    if blocked is None:
-        if (bar := _bar(s)) is not None:
-            return _nobody_clears(s, bar)
-        if s.objective is not None and s.objective.established:
-            sure = percent(s.objective.confidence, exact=True)
-            return [f"No candidate keeps the limits, proved at {sure}."]
-        what = "fits" if s.objective is not None else "can be called any more"
-        return [f"No winner yet: no candidate {what}."]
-    if blocked.kind is ProblemKind.NO_SCORES and s.end is None:
-        return ["No score yet."]
-    return [f"No winner yet: {safe(blocked.text)}."]
+    if blocked is not None:
+        is_early = blocked.kind is ProblemKind.NO_SCORES and s.end is None
+        return ["No score yet." if is_early else f"No winner yet: {safe(blocked.text)}."]
+    bar = _bar(s)
+    if s.objective is not None and s.objective.established:
+        what = "keeps the limits" if bar is None else f"scores at least {percent(bar, exact=True)}"
+        return [f"No candidate {what}, {proved(s.objective.confidence)}."]
+    what = "fits" if s.objective is not None else "can be called any more"
+    return _nobody_clears(s, bar) if bar is not None else [f"No winner yet: no candidate {what}."]
 
 
 def _nobody_clears(s: Standing, bar: float) -> list[str]:
     """Say that nobody is proved to score enough, and who probably does, the cheapest of these."""
-    if s.objective is not None and s.objective.established:
-        sure = percent(s.objective.confidence, exact=True)
-        return [f"No candidate scores at least {percent(bar, exact=True)}, proved at {sure}."]
     yet = " so far" if s.end is None else ""
     lines = [f"No candidate is proved to score at least {percent(bar, exact=True)}{yet}."]
     usable = [row for row in s.rows if row.n and not row.is_barred and not row.is_broken]
@@ -512,7 +526,8 @@ def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | N
     resume, label = (f"bestarm-agent {verb} {s.run_id}" for verb in ("resume", "label"))
     wrong = f"bestarm-agent answers {s.run_id} --wrong"
     if s.suspect is not None and blocked is not None and blocked.kind in NO_WINNER[1:]:
-        return Next(s.suspect.way_out, s.suspect.command or wrong)
+        once = "; no reply is paid for twice" if s.suspect.rejects and not s.objects else ""
+        return Next(s.suspect.way_out + once, s.suspect.command or wrong)
     if s.end is None or s.selector == "router":  # whose prompts come from outside
         return None
     kind = None if draft.problem is None else draft.problem.kind
@@ -603,6 +618,16 @@ def listed(names: Iterable[str], n: int) -> str:
     first = [name for name, _ in zip(names, range(_NAMED), strict=False)]
     others = f" and {n - len(first)} more" if n > len(first) else ""
     return ", ".join(first) + others
+
+
+def proved(confidence: float) -> str:
+    """Say that something is proved: the one word for it, wherever a statement is made.
+
+    Example:
+        >>> proved(0.95)
+        'proved at 95 %'
+    """
+    return f"proved at {percent(confidence, exact=True)}"
 
 
 def share_text(share: float) -> str:

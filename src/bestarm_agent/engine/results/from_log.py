@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bestarm_agent.config.goal_specs import Objective
+from bestarm_agent.config.goal_specs import SCORE, Objective
 from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, Spend, sum_of
 from bestarm_agent.domain.values import Failure
 from bestarm_agent.engine.limits.waits import Wait
@@ -81,20 +81,19 @@ def build_standing(
     # scores amount to, and what is proved), the objective (prices and limits). All were fed the
     # same events, so that their rows, numbered as in the log, are of the same candidates.
     estimates = pairs.answer.estimates()
-    numbers = _numbers(state, pairs)
-    order = _cheaper_first(state, pairs, numbers, broken) if state.candidates else []
     ruling, result = None if objective is None else objective.state(), None
+    findings = ruling.findings if ruling else ()
+    numbers = _numbers(state, pairs, findings)
+    order = _cheaper_first(state, pairs, numbers, broken) if state.candidates else []
     if objective is not None and ruling is not None:
         answered = ruling.answer, ruling.established, ruling.margin
         result = ObjectiveResult(objective.spec, *answered, objective.confidence)
     named, separated, margin = _lead(state, pairs, estimates, order, broken, result)
     latest = state.told["failure"][state.failed()[-1:]]
     is_scored = state.started.scored_by != "people"  # else the log's scores stand for none
-    unit, on_new = unit_of(state), None
+    on_new, against = None, dict[int, Against]()
     if of_new and is_scored:
-        on_new = _on_new(state, pairs, order, named, result, unit)
-    against = {} if on_new is None else on_new[1]
-    findings = ruling.findings if ruling else ()
+        on_new, against = _on_new(state, pairs, order, named, result)
     numbers["is_ruled_out"] = _ruled_out(pairs, order, named, result)
     rows = _rows(state, numbers, order, broken, objective, findings, against)
     if not is_scored:
@@ -130,7 +129,7 @@ def build_standing(
         objective=result,
         costs=cost_breakdown(state, spent),
         cached_tokens=state.cached_tokens,
-        new_examples=None if on_new is None else on_new[0],
+        new_examples=on_new,
         seeks_best=pairs.rule.seeks_best,
         scored_by=state.started.scored_by,
         suspect=fault_of(sign_counts(state, named_row), str(named_scorer or "the scorer")),
@@ -138,7 +137,7 @@ def build_standing(
         n_independent=pairs.answer.on_new.n_independent,
         study=state.started.study,
         changes=state.started.changes,
-        unit=unit,
+        unit=unit_of(state),
     )
     return decided(standing)
 
@@ -176,7 +175,8 @@ def sign_counts(state: RunState, leader: Row | None) -> list[SignCount]:
     names = [candidate.prompt.name for candidate in state.candidates]
     prompts = {name: k for k, name in enumerate(dict.fromkeys(names))}
     of_row = np.array([prompts[name] for name in names], dtype=np.int64)
-    counts = _signs_by(state, of_row, [f"prompt `{name}`" for name in prompts])
+    wholes = [f"prompt `{name}`" for name in prompts] if len(prompts) > 1 else ["the prompt"]
+    counts = _signs_by(state, of_row, wholes)
     if leader is not None and len(names) > len(prompts):
         others = (np.arange(len(names)) != leader.index).astype(np.int64)
         [own, *_] = _signs_by(state, others, [f"candidate `{leader.candidate.label}`", ""])
@@ -205,19 +205,16 @@ def _on_new(
     order: Sequence[int],
     named: int | None,
     result: ObjectiveResult | None,
-    unit: str,
-) -> tuple[NewExamples, dict[int, Against]] | None:
-    if named is None or not pairs.table.n_scored[named]:
-        return None
-    estimate = float(pairs.answer.estimates().mean[named])
-    if math.isnan(estimate):
-        return None
+) -> tuple[NewExamples | None, dict[int, Against]]:
+    estimate = math.nan if named is None else float(pairs.answer.estimates().mean[named])
+    if named is None or not pairs.table.n_scored[named] or math.isnan(estimate):
+        return None, {}
     # the cheapest within epsilon is not the best, so it is to be that near to the best on new
     # examples as well, and not ahead of all others
     is_cheapest = result is not None and result.spec.name is Objective.CHEAPEST
     within = result.spec.epsilon if result and is_cheapest else pairs.rule.problem.within or 0.0
     labels = {row: state.candidates[row].label for row in order}
-    return new_examples(pairs, named, labels, estimate, within=within, unit=unit)
+    return new_examples(pairs, named, labels, estimate, within=within, unit=unit_of(state))
 
 
 def _cheaper_first(
@@ -301,11 +298,16 @@ def _rows(
     return tuple(map(Row, *(columns[field.name] for field in fields(Row))))
 
 
-def _numbers(state: RunState, pairs: Pairs) -> dict[str, NDArray[Any]]:
+def _numbers(state: RunState, pairs: Pairs, findings: Sequence[Finding]) -> dict[str, NDArray[Any]]:
     """Return the (K,) numbers of candidates, by the names of their fields; None: not known."""
     table, estimates, told = pairs.table, pairs.answer.estimates(), state.told
     # before the first score, estimates are what a model supposes, and nothing was seen
     mean = estimates.mean if estimates.n.any() else np.full(len(estimates.n), np.nan)
+    lower, upper = estimates.lower, estimates.upper
+    for means in (finding.means for finding in findings if finding.constraint.name == SCORE):
+        if pairs.rule.exogenous:  # of a score one interval is shown: that which decides on a limit
+            lower, upper = means.lower, means.upper
+            mean = np.clip(mean, lower, upper)
     _, length = state.means(np.where(told["output"] >= 0, told["output"], np.nan))
     _, price = state.means(told["price"])  # of what was answered, from the cache or not
     # Worker seconds are those of calls that were sent: a reply from the cache took none, and would
@@ -320,8 +322,8 @@ def _numbers(state: RunState, pairs: Pairs) -> dict[str, NDArray[Any]]:
         "void": table.count(State.VOID),
         "failed": table.count(State.FAILED),
         "estimate": _known(mean),
-        "lower": estimates.lower,
-        "upper": estimates.upper,
+        "lower": lower,
+        "upper": upper,
         "usd_per_1000": _known(CALLS * price / NANOS_PER_USD),
         "gpu_seconds_per_1000": _known(np.where(work > 0, CALLS * work, np.nan)),
         "p50_seconds": _known(p50),

@@ -110,6 +110,7 @@ class JudgedLabels:
     n_void: int = 0  # labelled answers on which the judge failed, or that no budget was left for
     why: str = ""  # what was said of the last of those
     priced: bool = True  # whether the prices of the judge's models are known
+    by_models: bool = False  # whether it asks some, whose verdicts from the cache cost nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class JudgeCheck:
 
     comparison: JudgedLabels  # what was compared
     measures: Mapping[str, Measure]  # by name, as in ``MEANINGS``
-    usd_per_1000: float | None  # dollars for a thousand judgements; None: not known
+    usd_per_1000: float | None  # dollars for a thousand judgements; None: not known, or none bought
     confidence: float  # of each interval by itself, in (0, 1)
 
     def lines(self) -> list[tuple[str, Measure, str]]:
@@ -146,8 +147,9 @@ def check_judge(comparison: JudgedLabels, confidence: float) -> JudgeCheck:
     measures["length bias"] = difference(
         (judged - gold)[longer], (judged - gold)[~longer], -1.0, 1.0, alpha
     )
-    paid = usd(sum(p.spend.usd_nanos for p in pairs))
-    per_1000 = 1000 * paid / len(pairs) if comparison.priced else None
+    bought = [p.spend for p in pairs if p.spend.calls or not comparison.by_models]
+    paid = usd(sum(spend.usd_nanos for spend in bought))
+    per_1000 = 1000 * paid / len(bought) if comparison.priced and bought else None
     return JudgeCheck(comparison, measures, per_1000, confidence)
 
 
@@ -182,7 +184,8 @@ async def compare_run(
         if failure is not None and failure.blame is Blame.JUDGE:
             void.append(failure.message)
     why, priced = void[-1] if void else "", state.started.judge_priced
-    return JudgedLabels(tuple(pairs), len(labels), len(void), why, priced)
+    by_models = state.started.scored_by.startswith("judge ")
+    return JudgedLabels(tuple(pairs), len(labels), len(void), why, priced, by_models)
 
 
 async def check_run(

@@ -67,10 +67,10 @@ def new_examples(
     *,
     within: float,
     unit: str,
-) -> tuple[NewExamples, dict[int, Against]] | None:
+) -> tuple[NewExamples | None, dict[int, Against]]:
     """Work out what holds for new examples, and each other scored candidate beside the winner.
 
-    None where nothing does.
+    None and none where nothing does.
 
     Args:
         pairs: the source of pairs.
@@ -82,7 +82,7 @@ def new_examples(
     """
     answer, n, alpha = pairs.answer, pairs.answer.on_new.n_independent, pairs.answer.on_new.alpha
     if not (pairs.rule.seeks_best and answer.speaks_of_new) or answer.barred[winner]:
-        return None
+        return None, {}
     others = [row for row in labels if row != winner and not answer.barred[row]]
     evidence = answer.on_new.leads_over(winner, others)
     means = dict(zip(others, evidence.mean.tolist(), strict=True))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from bestarm_agent.domain.text import percent, points, safe, span
 from bestarm_agent.domain.values import Json
+from bestarm_agent.engine.results.decision import proved
 from bestarm_agent.engine.results.standing import Decision, Next, Row, Standing, Status
 from bestarm_agent.errors import counted
 from bestarm_agent.stats.agreement import Measure
@@ -54,7 +55,7 @@ class ByPeople:
         of_these = f"of these {len(self.contenders)}"
         first, mine = self.contenders[0], self.raced.means
         name, labelled = safe(self.take), f"{counted(self.n, 'example')} labelled"
-        judges = f"By the judge: {safe(first)}. " if self.by_judge else ""
+        judges = f"By the scorer: {safe(first)}. " if self.by_judge else ""
         if not (self.n and self.has_begun):
             some = "No example has all its answers labelled" if self.has_begun else ""
             return (f"{judges}{some or 'Nobody has labelled an answer'} yet.",)
@@ -62,8 +63,7 @@ class ByPeople:
             names = ", ".join(map(safe, (self.take, *self.equal)))
             result = f"no difference between {names}; {labelled}"
         elif self.proved:
-            sure = percent(self.confidence, exact=True)
-            result = f"{name} is the best {of_these} (proved at {sure}, {labelled})"
+            result = f"{name} is the best {of_these} ({proved(self.confidence)}, {labelled})"
         else:
             tenths = min(9, int(10 * self.raced.chance))  # 10 would be a proof
             likely = f"probably {name} ({tenths} in 10)" if tenths >= 10 * _LIKELY else ""

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from html import escape
@@ -125,7 +127,6 @@ class Decision:
 
 
 _FIRST_ROWS, _SHOWN_ROWS = 5, 60  # of a text, and in a notebook
-_HEADS = ("candidate", "seen", "estimate", "range", "price", "state")
 _FRAMES = ("pandas", "polars")
 
 
@@ -224,6 +225,20 @@ def seen(row: Row, *, graded: bool) -> str:
         return "-"
     mean = f"{percent(row.total / row.n)} of {row.n:,}"
     return mean if graded else f"{row.total:,.0f} of {row.n:,}"
+
+
+def hidden_line(rows: Sequence[Row]) -> str:
+    """Count rows that are not shown, by state; "" if there is none.
+
+    Example:
+        >>> hidden_line([])
+        ''
+    """
+    counts = Counter(row.status for row in rows)
+    states = ", ".join(f"{counts[status]:,} {status}" for status in Status if counts[status])
+    if len(counts) == 1:  # the number is said once
+        return f"... and {len(rows):,} more, {'all ' * (len(rows) > 1)}{rows[0].status}"
+    return f"... and {len(rows):,} more: {states}" if rows else ""
 
 
 def estimate(row: Row) -> str:
@@ -336,8 +351,7 @@ class Standing:
             "  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)).rstrip()
             for texts in cells
         ]
-        n_more = len(self.rows) - _FIRST_ROWS
-        lines += [f"... and {n_more:,} more"] if n_more > 0 else []
+        lines += filter(None, [self.parted(_FIRST_ROWS)[1]])
         return "\n".join([*self.said, "", *lines, "", self._spent])
 
     def _repr_html_(self) -> str:
@@ -349,18 +363,33 @@ class Standing:
         lines = ["".join(f"<th>{head}</th>" for head in heads)]
         lines += ["".join(f"<td>{escape(cell)}</td>" for cell in cells) for cells in rows]
         table = "".join(f"<tr>{line}</tr>" for line in lines)
-        n_more = len(self.rows) - _SHOWN_ROWS
-        note = f"<p>... and {n_more:,} more</p>" if n_more > 0 else ""
+        note = f"<p>{self.parted(_SHOWN_ROWS)[1]}</p>"
         return f"{paragraphs}<table>{table}</table>{note}<p>{escape(self._spent)}</p>"
+
+    def parted(self, most: int) -> tuple[Sequence[Row], str]:
+        """Return ``most`` candidates, the one to take among them, and a line on the others."""
+        shown, winner = self.rows[:most], self.winner
+        if winner is None or any(row is winner for row in shown):
+            return shown, hidden_line(self.rows[most:])
+        others = [row for row in self.rows[most - 1 :] if row is not winner]
+        return (*shown[:-1], winner), hidden_line(others)
+
+    @property
+    def seen_title(self) -> str:
+        """Name the column of what was seen of each candidate."""
+        return "mean score" if self.graded else "right"
 
     def _table(self, most_rows: int) -> list[tuple[str, ...]]:
         """Write the heads and the first candidates, without a column that is empty."""
-        columns = zip(_HEADS, *map(self._cells, self.rows[:most_rows]), strict=True)
+        sure = percent(self.confidence, exact=True)
+        heads = "candidate", self.seen_title, "estimate", f"{sure} interval"
+        rows = map(self._cells, self.parted(most_rows)[0])
+        columns = zip((*heads, "per 1,000", "state"), *rows, strict=True)
         return [*zip(*(column for column in columns if any(column[1:])), strict=True)] or [()]
 
     def _cells(self, row: Row) -> tuple[str, ...]:
-        """Write a candidate as the columns of ``_HEADS``."""
-        price = row.usd_per_1000 and f"{money(round(row.usd_per_1000 * NANOS_PER_USD))} per 1,000"
+        """Write a candidate as the columns of the table."""
+        price = row.usd_per_1000 and money(round(row.usd_per_1000 * NANOS_PER_USD))
         texts = seen(row, graded=self.graded), estimate(row), interval(row)
         return safe(row.candidate.label), *texts, price or "", row.status.value
 

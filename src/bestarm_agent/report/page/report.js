@@ -16,7 +16,7 @@ function shortened(text, most) {
 
 function facts(pair) {
   const parts = [
-    pair.state,
+    { failed: "failed by the candidate", void: "no answer", pending: "under way" }[pair.state] ?? null,
     pair.score === null ? null : `score ${share(pair.score)}`,
     pair.finish ? `finished: ${pair.finish}` : null,
     pair.attempts === null ? null : `${pair.attempts} attempt${pair.attempts === 1 ? "" : "s"}`,

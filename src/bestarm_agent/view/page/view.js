@@ -413,7 +413,7 @@ function judged(pair, at) {
     pair.seconds === null ? null : `${pair.seconds.toFixed(2)} s`, pair.cached ? "taken from the reply cache" : null,
     pair.finish === "length" ? "cut at its limit of tokens" : null];
   const votes = pair.votes.map((vote) => h("tr", {}, h("td", {}, vote.by), h("td", { class: "n" }, scoreText(vote.value)), h("td", {}, vote.said), h("td", {}, vote.why)));
-  const score = pair.score === null ? `No score: ${pair.state}` : `Score ${scoreText(pair.score)}`;
+  const score = pair.score === null ? `No score${pair.state === "pending" ? " yet" : ""}` : `Score ${scoreText(pair.score)}`;
   return [
     h("h2", { class: mark(pair.score) }, score),
     text("Answer read from the reply", pair.answer), text("Failure", pair.failure && `${pair.failure}: ${pair.message}`),
@@ -551,11 +551,10 @@ async function comparePage(at, query) {
   const square = table([[""], ["B right", "n"], ["B wrong", "n"]], [
     h("tr", {}, h("th", { scope: "row" }, "A right"), cell(found.both), cell(found.only_a)),
     h("tr", {}, h("th", { scope: "row" }, "A wrong"), cell(found.only_b), cell(found.neither))]);
-  const alone = [["A", found.scored_a], ["B", found.scored_b]].filter(([, scored]) => scored > found.n)
-    .map(([name, scored]) => `${count(scored - found.n)} scored for ${name} alone`).join(", ");
+  const [named_a, named_b] = found.names;
   main.append(
-    h("p", {}, `A = ${found.a}, B = ${found.b}. ${count(found.n)} of ${count(found.n_examples)} examples were scored for both; only they count here`
-      + (alone ? ` (left out: ${alone}).` : ".")),
+    h("p", {}, `A = ${named_a}`, h("br", {}), `B = ${named_b}`),
+    ...found.lines.map((line) => h("p", {}, `${capital(line.trim())}.`)),
     h("div", { class: "square" }, square),
     h("p", {}, `Mean of A ${Math.round(100 * found.mean_a)} %, of B ${Math.round(100 * found.mean_b)} %. ${capital(found.here)}. `, h("strong", {}, capital(found.said) + ".")),
     h("h2", {}, found.n_flips ? `They differ on ${count(found.n_flips)} ${found.n_flips === 1 ? "example" : "examples"}` : "They score alike on all of these"),
