@@ -7,12 +7,16 @@ import io
 import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
+from bestarm_agent.cli.main import app
+from bestarm_agent.cli.options import OPTIONS
 from bestarm_agent.cli.run import (
     EXIT_FAILURES,
     EXIT_NO_GUARANTEE,
@@ -232,6 +236,24 @@ def test_help_and_version(capsys: Capsys) -> None:
     assert invoke(capsys, "--version").out.startswith("bestarm-agent 0.")
     for command in ("select", "resume", "list", "show", "report", "export", "plan", "simulate"):
         assert "Usage" in invoke(capsys, command, "--help").out
+
+
+def each_command(command: click.Command, *path: str) -> Iterator[tuple[click.Command, list[str]]]:
+    yield command, [*path]
+    for name, inner in command.commands.items() if isinstance(command, click.Group) else ():
+        yield from each_command(inner, *path, name)
+
+
+def test_help_explains_every_argument_and_option_and_cuts_no_sentence(capsys: Capsys) -> None:
+    known = {" ".join(option.help.split()) for option in OPTIONS.values()}
+    shown = set()
+    for command, path in each_command(app):
+        text = " ".join(invoke(capsys, *path, "--help").out.split())
+        shown |= {about for about in known if about in text}
+        assert not (isinstance(command, click.Group) and "..." in text.partition("Options")[2]), (
+            path
+        )
+    assert known == shown
 
 
 @pytest.mark.parametrize(

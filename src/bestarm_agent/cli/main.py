@@ -99,7 +99,7 @@ app = _group(
         _command(
             "start:try_",
             f"{_STUDY} {_CALLS}",
-            """Make one call to each model with each prompt, and let it be judged.
+            """Make one call to each model with each prompt.
 
             Shows prompt, reply, score and seconds.""",
         ),
@@ -112,7 +112,7 @@ app = _group(
         _command(
             "run:resume",
             f"run {_CAPS} budget_calls budget_tokens budget_minutes {_CALLS} quiet",
-            """Go on with a run, with more budget, or after an interruption or a crash.
+            """Go on with a run that ended or was cut off.
 
             A --budget-... given here is what may be spent beyond what the run has spent already.
             The run goes on as it began: after an edit of the study, `select` it again; that reuses
@@ -134,10 +134,11 @@ app = _group(
             "label:label",
             "run contenders top raters count out filled complete budget_usd budget_answers port "
             "store as_json",
-            """Let people score the answers of the best candidates: they decide, the judge helps.
+            """Let people score the answers of the best candidates.
 
-            Opens a page in the browser: one example at a time, answers without names, until it is
-            proved who is best. Or, with --next 20 --out todo.csv and --in todo.csv, by a table.""",
+            They decide, the judge helps. Opens a page in the browser: one example at a time,
+            answers without names, until it is proved who is best. Or, with --next 20 --out todo.csv
+            and --in todo.csv, by a table.""",
         ),
         _command(
             "stored:answers",
@@ -167,8 +168,8 @@ app = _group(
             "paths metric out study_folder",
             """Read logs of Inspect, lm-eval and promptfoo, and plain tables.
 
-            `simulate` and `replay` read what --out FILE.jsonl writes; `select` runs
-            the study.""",
+            `simulate` and the provider `replay` read what --out FILE.jsonl writes; `select` runs
+            what --study FOLDER writes.""",
         ),
         _command(
             "simulate:simulate",
@@ -187,7 +188,9 @@ app = _group(
         _command(
             "run:certify",
             f"{_STUDY} risk judge labels max_labels budget_usd {_CALLS} quiet",
-            "Find the cheapest candidate whose risk is at most a target, from few labels.",
+            """Find the cheapest candidate that is good enough, by few labels.
+
+            That is proved: its mean loss on new examples is at most --risk.""",
         ),
         _group(
             "preselect",
@@ -196,24 +199,24 @@ app = _group(
                 _command(
                     "preselect:train",
                     "records k router names settings store as_json",
-                    """Learn from records of earlier prompts, or from a live stream of them.
+                    """Learn from records of earlier prompts.
 
-                    A record is {"prompt": ..., "shown": [names], and "winner", "ranking" or
-                    "scores"}. Where a file has scores of all candidates on all prompts, it is said
-                    whether routing would pay.""",
+                    They are a file, or a live stream. A record is {"prompt": ..., "shown": [names],
+                    and "winner", "ranking" or "scores"}. Where a file has scores of all candidates
+                    on all prompts, it is said whether routing would pay.""",
                 ),
                 _command(
                     "preselect:choose",
                     "prompt k router store as_json",
-                    "Choose the candidates to run for a prompt, the most promising first.",
+                    "Choose candidates for a prompt, the most promising first.",
                 ),
                 _command(
                     "preselect:run",
                     f"{_STUDY} budget_usd k router settings store as_json",
-                    """Answer a study's examples one after the other by k chosen candidates.
+                    """Answer a study's examples by k chosen candidates each.
 
-                    The study's scorer says who was best, and the router learns. The budget is kept
-                    as in a run.""",
+                    One after the other: the study's scorer says who was best, and the router
+                    learns. The budget is kept as in a run.""",
                 ),
             ],
         ),
@@ -231,7 +234,7 @@ app = _group(
         _command(
             "run:optimize",
             f"{_STUDY} proposer rounds proposer_model out confidence {_CAPS} seed {_CALLS} quiet",
-            """Find the best candidate, and let a function propose better prompts meanwhile.
+            """Find the best candidate; a function proposes prompts.
 
             The budget is divided among the rounds. After each, the function is given the leading
             candidate with its wrong answers, and what it returns joins the run. --out is for the

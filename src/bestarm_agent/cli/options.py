@@ -63,12 +63,12 @@ class _Argument(click.Argument):
 
     def __init__(self, declarations: list[str], *, about: str, **rest: Any) -> None:  # noqa: ANN401 - click's
         super().__init__(declarations, **rest)
-        self._about = about
+        self.help = about  # which click 8.5 looks at; earlier ones ask for the record alone
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return the name and the text of the line in ``--help``."""
         default = "" if self.required or self.default is None else f"  [default: {self.default}]"
-        return str(self.metavar), self._about + default
+        return str(self.metavar), f"{self.help}{default}"
 
     def make_metavar(self, *_: object) -> str:
         """Return the name for the line of usage, in brackets if it may be left out."""
@@ -115,12 +115,14 @@ OPTIONS: Mapping[str, Option] = {
     "confirm": Option(
         'Share of the examples kept back for the winner, such as 0.2 or "20%".', key="confirm.share"
     ),
-    "budget_usd": Option('Dollars, such as 5 or "$5".', key="budget.usd"),
-    "budget_share": Option('Share of all answers, such as 0.1 or "10%".', key="budget.share"),
-    "budget_answers": Option("Answers: a candidate's to an example is one.", int, "budget.answers"),
-    "budget_calls": Option("Requests sent, retries included.", int, "budget.calls"),
-    "budget_tokens": Option("Tokens.", int, "budget.tokens"),
-    "budget_minutes": Option("Wall-clock minutes.", float, "budget.minutes"),
+    "budget_usd": Option('Most dollars, such as 5 or "$5".', key="budget.usd"),
+    "budget_share": Option('Most of all answers, such as 0.1 or "10%".', key="budget.share"),
+    "budget_answers": Option(
+        "Most answers; a candidate's to an example is one.", int, "budget.answers"
+    ),
+    "budget_calls": Option("Most requests sent, retries included.", int, "budget.calls"),
+    "budget_tokens": Option("Most tokens.", int, "budget.tokens"),
+    "budget_minutes": Option("Most minutes by the clock.", float, "budget.minutes"),
     "seed": Option("Seed of all random choices.", int, "selector.seed"),
     "proposer": Option(
         "Function that proposes prompts, as module:function, or gepa.", key="optimize.proposer"
@@ -148,10 +150,10 @@ OPTIONS: Mapping[str, Option] = {
     "improve": Option(
         "Require a challenger to be better by more than --margin (default then: 0).", bool
     ),
-    "risk": Option("Largest mean loss that is good enough; 0.1.", float, "certify.risk"),
+    "risk": Option("Largest mean loss that is good enough, such as 0.1.", float, "certify.risk"),
     "judge": Option("The autoevaluator, such as rubric.", key="certify.judge.name"),
     "max_labels": Option("Most labels that may be used.", _AT_LEAST_1, "certify.max_labels"),
-    "labels": Option("Labels, .jsonl: id and target.", _PATH),
+    "labels": Option("File of labels, .jsonl: id and target of each example.", _PATH),
     # runs, and where they lie
     "run": Option(
         "Run id (or its beginning), study name, or `latest`; default: the newest here.",
