@@ -108,10 +108,17 @@ def test_a_reply_that_ends_in_thought_is_cut_off_and_has_no_answer(text: str) ->
         "<|START_THINKING|>A?<|END_THINKING|><|START_RESPONSE|>B<|END_RESPONSE|>",
         "<think>A?</think>B<|im_end|>\n",
         "Here are my reasoning steps:\nA?[BEGIN FINAL RESPONSE]B[END FINAL RESPONSE]",
+        *("B<|im_end|>", "B</s>", "B<|eot_id|>\n</s>", "<cot>A?</cot>B</s>"),
     ],
 )
 def test_special_tokens_around_an_answer_are_no_part_of_it(text: str) -> None:
     assert Reply(text).text == "B"
+
+
+@pytest.mark.parametrize("text", ["<|endoftext|>", "</s>", "`</s>` ends it.", "a <|b|> c", " B "])
+def test_an_answer_of_special_tokens_stays(text: str) -> None:
+    assert (Reply(text).text, Reply(text).reasoning) == (text, "")
+    assert Reply('{"a": 1}<|im_end|>').text == '{"a": 1}'
 
 
 def test_reasoning_in_a_field_of_its_own_joins_what_stands_in_the_text() -> None:

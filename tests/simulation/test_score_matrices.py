@@ -88,7 +88,10 @@ LONG = (
 )
 
 
-@pytest.mark.parametrize("text", [WIDE, LONG])
+BY_EXAMPLE = "Example,a,b\nq1,0,1\nq2,0.25,\nq3,1,0.5\n"
+
+
+@pytest.mark.parametrize("text", [WIDE, LONG, BY_EXAMPLE])
 def test_csv(tmp_path: Path, text: str) -> None:
     matrix = load_matrix(write(tmp_path / "m.csv", text))
     assert same(matrix.scores, SCORES)

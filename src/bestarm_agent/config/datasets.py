@@ -114,8 +114,7 @@ def examples_of(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tupl
 
 
 def _inputs(row: FileRow, spec: DatasetSpec) -> dict[str, object]:
-    target = spec.target or ""
-    hidden = target if target in row.values else target.partition(".")[0]
+    hidden = spec.target if spec.target in row.values else (spec.target or "").partition(".")[0]
     names = [field for field in row.values if field != hidden]
     chosen = names if spec.fields is None else [n for n in spec.fields if n in row.values]
     return {field: _input(row.values[field]) for field in chosen}

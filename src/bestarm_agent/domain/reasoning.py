@@ -47,6 +47,7 @@ _FIRST = re.compile(
 _AROUND = re.compile(
     r"\A(?:\s*<\|[^<>|\s]+\|>)+|(?:(?:<\|[^<>|\s]+\|>|</s>|\[END FINAL RESPONSE\])\s*)+\Z"
 )
+_AT_END = re.compile(r"(?:(?:<\|[^<>|\s]+\|>|</s>)\s*)+\Z")
 # Fenced blocks, also one that never ends, and `spans`: a reply that explains a tag quotes it.
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 _BLANK = "\ufeff \t\r\n"
@@ -62,8 +63,8 @@ def parted(text: str) -> tuple[str, str, bool]:
     Example:
         >>> parted("<think>A? No.</think>\n\nIt is B."), parted("<think>A? No, ")[1:]
         (('<think>A? No.</think>', 'It is B.', False), ('', True))
-        >>> parted("The tag `</think>` ends it.")
-        ('', 'The tag `</think>` ends it.', False)
+        >>> parted("The tag `</think>` ends it."), parted("B<|im_end|>")[1]
+        (('', 'The tag `</think>` ends it.', False), 'B')
     """
     thought, answer, is_cut = _parted(text)
     # Some models think a second time right away. An answer that is stored is read again, so what is
@@ -77,10 +78,10 @@ def _parted(text: str) -> tuple[str, str, bool]:
     begun = text.lstrip(_BLANK)
     # JSON was asked for and came: a tag inside is a value.
     if begun.startswith("{"):
-        return "", text, False
+        return "", _bare(text), False
     opened = _OPENING.match(begun) is not None
     if not opened and (first := _FIRST.match(begun)):
-        return first[0], begun[first.end() :].strip(_BLANK), False
+        return first[0], _bare(begun[first.end() :].strip(_BLANK)), False
     # of what it thought, a model quotes as it likes; few replies hold a tag at all
     as_it_is = opened or not _CLOSING.search(text)
     read = text if as_it_is else _CODE.sub(lambda code: " " * len(code[0]), text)
@@ -91,11 +92,16 @@ def _parted(text: str) -> tuple[str, str, bool]:
     if opened and not ends:
         ends = [tag.end() for tag in closings]
     if not ends:
-        return (text, "", True) if opened else ("", text, False)
+        return (text, "", True) if opened else ("", _bare(text), False)
     answer = _AROUND.sub("", text[ends[-1] :]).strip(_BLANK)
     if not answer:  # it thought again after its answer, or gave none
-        return text, _outside(text).strip(_BLANK), False
+        return text, _bare(_outside(text).strip(_BLANK)), False
     return text[: ends[-1]], answer, False
+
+
+def _bare(text: str) -> str:
+    """Return an answer without special tokens at its end, unless it is nothing else."""
+    return (_AT_END.sub("", text) or text) if text.rstrip().endswith(">") else text
 
 
 def _is_quoted(tag: re.Match[str], *, within_sentences: bool) -> bool:

@@ -495,8 +495,8 @@ class Reply(_CleanTexts):
     def __post_init__(self) -> None:
         _CleanTexts.__post_init__(self)  # no super(): a class with slots is made twice
         thought, answer, is_cut = parted(self.text)
+        object.__setattr__(self, "text", answer)
         if thought:
-            object.__setattr__(self, "text", answer)
             reasoning = "\n".join(filter(None, (self.reasoning, thought)))
             object.__setattr__(self, "reasoning", reasoning)
         if is_cut and self.finish is Finish.STOP:

@@ -34,7 +34,7 @@ Object: TypeAlias = Mapping[str, Any]  # Any: parsed JSON that someone else wrot
 
 _READ = (
     "Inspect logs (.eval, .json), lm-eval's samples_*.jsonl, promptfoo's results (.json), and "
-    "tables with candidate, example and score (.csv, .tsv, .jsonl, .parquet)"
+    "tables with candidate, example and score (.csv, .tsv, .json, .jsonl, .parquet)"
 )
 _TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
 
@@ -107,7 +107,10 @@ def _results_in(path: Path, metrics: Sequence[str] | None) -> Iterator[Result]:
         return _rows(load_rows(path, "log"), path, metrics)
     if path.suffix != ".json":
         raise ConfigError(f"{path}: not a log of a known format; these can be read: {_READ}")
-    return _document(json.loads(path.read_text(encoding="utf-8-sig")), path)
+    document = json.loads(path.read_text(encoding="utf-8-sig"))
+    if not isinstance(document, Mapping):  # a list of rows, or its error
+        return _rows(load_rows(path, "log"), path, metrics)
+    return _document(document, path)
 
 
 def _rows(rows: Iterator[FileRow], path: Path, metrics: Sequence[str] | None) -> Iterator[Result]:
@@ -122,7 +125,7 @@ def _rows(rows: Iterator[FileRow], path: Path, metrics: Sequence[str] | None) ->
         return _exported((row.values for row in rows), str(path))
     if metrics is not None and keys & {*_IDS, *_INPUTS}:
         return _answers(list(rows), path, metrics)
-    is_json = ".jsonl" in path.suffixes
+    is_json = bool({".json", ".jsonl"} & {*path.suffixes})
     if keys >= {"candidate", "example"} and (is_json or keys & {"text", "error"}):
         return _recorded(map(filled, rows), str(path))
     if is_json:
@@ -131,8 +134,6 @@ def _rows(rows: Iterator[FileRow], path: Path, metrics: Sequence[str] | None) ->
 
 
 def _document(document: Object, path: Path) -> Iterator[Result]:
-    if not isinstance(document, Mapping):
-        raise _unknown(path, document)
     spec, results = document.get("eval"), document.get("results")
     if isinstance(spec, Mapping) and spec.keys() >= {"task", "model"}:
         return _inspect(document, document.get("samples") or (), str(path))

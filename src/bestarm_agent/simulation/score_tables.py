@@ -5,7 +5,8 @@ are several results. A column ``cost`` may give the cost of a call; those of our
 recordings are known, and any other is refused: it may be what was meant.
 
 Wide: the first column names the candidate, a column ``cost`` may give the cost of one call, every
-other column is an example. An empty field means that there is no score.
+other column is an example; or the other way round, where the first column is called ``example``,
+``question`` or ``input``. An empty field means that there is no score.
 """
 
 from __future__ import annotations
@@ -82,9 +83,7 @@ def _long(rows: Iterable[FileRow], source: str) -> Iterator[Cell]:
                 f"{where}: a table of results has no column `{column}`; "
                 f"{nearest(column, KNOWN)}; rename it, or leave it out"
             )
-        cost = next(
-            (number_in(row.values, c, where) for c in ("cost", "usd") if c in row.values), None
-        )
+        cost = number_in(row.values, "cost" if "cost" in row.values else "usd", where)
         score = number_in(row.values, "score", where)
         pair = [str(row.values.get(column) or "").strip() for column in RESULT[:2]]
         if "" in pair:
@@ -93,13 +92,15 @@ def _long(rows: Iterable[FileRow], source: str) -> Iterator[Cell]:
 
 
 def _wide(rows: Iterable[FileRow], source: str, label: str) -> Iterator[Cell]:
+    # A first column of this name says that the rows are the examples, and the others candidates.
+    step = -1 if label.lower() in ("example", "question", "input") else 1
     for row in rows:
         where = f"{source}, {row.position}"
         cost = number_in(row.values, "cost", where)
-        for example in row.values:
-            if example not in (label, "cost"):
-                score = number_in(row.values, example, where)
-                yield Cell(str(row.values[label]), example, score, cost, row.position)
+        for name in row.values:
+            if name not in (label, "cost"):
+                of, at = (str(row.values[label]), name)[::step]
+                yield Cell(of, at, number_in(row.values, name, where), cost, row.position)
 
 
 def number_in(values: Mapping[str, object], column: str, where: str) -> float | None:
