@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +79,33 @@ def test_what_breaks_a_run_off_prints_no_half_of_a_result(
     assert json.loads(shown.out)["end"] == end.value
     resume = f"aborted; `bestarm-agent resume {json.loads(shown.out)['run_id']}` continues this run"
     assert (resume in done.told) == (end is End.INTERRUPTED)
+
+
+def test_the_first_ctrl_c_says_what_it_waits_for(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_study(tmp_path, n_candidates=3, n_examples=12)
+    run = RunLoop._run_tasks
+
+    async def pressed(self: RunLoop) -> End:
+        os.kill(os.getpid(), signal.SIGINT)
+        return await run(self)
+
+    monkeypatch.setattr(RunLoop, "_run_tasks", pressed)
+    done = invoke(capsys, "select", path, "--quiet", folder=tmp_path)
+    assert (done.code, done.told) == (
+        130,
+        "stopping once calls under way are done; Ctrl-C again aborts",
+    )
+    assert "Next: go on: `bestarm-agent resume " in done.out
+
+
+def test_a_command_without_a_run_ends_by_ctrl_c_with_its_code(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pressed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bestarm_agent.cli.start.plan", pressed)
+    done = invoke(capsys, "plan", write_study(tmp_path), folder=tmp_path)
+    assert (done.code, done.told, done.out) == (130, "stopped", "")

@@ -368,6 +368,19 @@ def test_a_notice_is_one_line_where_no_terminal_sets_a_width() -> None:
     assert file.getvalue().count("\n") == 1
 
 
+def test_a_number_stays_beside_its_unit() -> None:
+    file = StringIO()
+    print_line(Console(file=file, width=18, force_terminal=True), "right: between 21 % and 97 %")
+    assert file.getvalue().splitlines() == ["right: between", "21 % and 97 %"]
+
+
+def test_on_a_narrow_terminal_the_bar_gives_way_to_what_is_used_and_left() -> None:
+    standing = standing_with(["a", "b"], [[1.0], [0.0]], budget=Budget(answers=20))
+    spent = Spend(answers=9, calls=9)
+    _, used, *_ = printed(screen_of(replace(standing, spent=spent), 3), 60).splitlines()
+    assert used.endswith("45 % of the answers allowed  at most about 1:31 left")
+
+
 def test_names_between_colons_are_no_emoji(capsys: pytest.CaptureFixture[str]) -> None:
     file = StringIO()
     print_line(Console(file=file), "fn:boom: failed")

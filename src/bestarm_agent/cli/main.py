@@ -41,11 +41,11 @@ _CAPS = "budget_usd budget_share budget_answers"
 # when the command is called, so that ``--help`` and completion load none of them.
 def _call(path: str, /, **values: object) -> None:
     """Call a command's function with the values of its options; exit with the code it returns."""
-    from bestarm_agent.cli.given import apply_settings, take_given
-
-    apply_settings()
     module, _, name = path.partition(":")
     try:
+        from bestarm_agent.cli.given import apply_settings, take_given
+
+        apply_settings()
         function = getattr(import_module(f"bestarm_agent.cli.{module}"), name)
         given = take_given(values)
         sys.exit(function(given, **values))

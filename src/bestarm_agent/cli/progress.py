@@ -124,7 +124,10 @@ def screen_of(standing: Standing, max_rows: int) -> RenderableType:
         Text(words.time_used(standing)),
     )
     used = Table.grid(padding=(0, GAP, 0, 0))
-    bar = ProgressBar(total=1.0, completed=words.most_used(standing)[0], width=24)
+    used.add_column(max_width=24)  # of the bar, which alone becomes narrow where the terminal is
+    bar = ProgressBar(total=1.0, completed=words.most_used(standing)[0])
+    for _ in range(2):
+        used.add_column(no_wrap=True)
     used.add_row(bar, Text(words.used_line(standing)), Text(words.time_left(standing)))
     table, spent = CandidateTable(standing, max_rows), Text(words.budget_line(standing))
     lines: list[RenderableType] = [head, used, spent, table]

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -331,7 +332,8 @@ async def _interruptible(opened: Sequence[Study]) -> AsyncIterator[None]:
                         os.dup2(nowhere.fileno(), descriptor)
         if presses == 1 and opened:
             opened[0].stop()
-            click.echo("stopping once calls under way are done; Ctrl-C again aborts", err=True)
+            # a live table takes the place of this stream, to keep lines above it
+            sys.stderr.write("stopping once calls under way are done; Ctrl-C again aborts\n")
         elif task is not None:
             task.cancel()
 

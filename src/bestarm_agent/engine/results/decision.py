@@ -114,13 +114,8 @@ def decided(standing: Standing) -> Standing:
 
 # The keys that a proposed command replaces by itself, by a part of it. Parameters are those of one
 # rule, and another may not take them; with ``plan`` it is the budget, which is to be raised.
-_OWN: Mapping[str, tuple[str, ...]] = {
-    "--for": ("stop.for",),
-    "--cheapest-within": ("objective",),
-    "--selector": ("selector.name", "selector.params"),
-    "--set scorer": ("scorer",),
-    "agent plan": ("budget",),
-}
+_OWN = {"--for": "stop.for", "--cheapest-within": "objective", "--set scorer": "scorer"}
+_OWN |= {"--selector": "selector.name selector.params", "agent plan": "budget"}
 
 
 def _of_study(s: Standing, command: str | None) -> str | None:
@@ -128,7 +123,7 @@ def _of_study(s: Standing, command: str | None) -> str | None:
     if s.objects or command is None:
         return None
     named = f" {quote(PurePosixPath(s.study).name)}" if s.study else ""
-    own = [key for part, keys in _OWN.items() if part in command for key in keys]
+    own = [key for part, keys in _OWN.items() if part in command for key in keys.split()]
     changes = "".join(f" --set {quote(text)}" for text in _without(s.changes, own))
     command, n = re.subn(r"agent (select|try|plan)\b", lambda verb: verb[0] + named, command)
     return command + (changes if n else "")
@@ -140,8 +135,8 @@ def _without(changes: Iterable[str], own: Sequence[str]) -> Iterator[str]:
         key, _, value = text.partition("=")
         if any(name.startswith(f"{key}.") for name in own):
             held = json.loads(value) if value.startswith("{") else {}
-            rest = {f"{key}.{name}": held[name] for name in held}
-            yield from (f"{name}={json.dumps(rest[name])}" for name in rest if name not in own)
+            named = ((f"{key}.{name}", json.dumps(held[name])) for name in held)
+            yield from (f"{name}={text}" for name, text in named if name not in own)
         elif not f"{key}.".startswith(tuple(f"{name}." for name in own)):
             yield text
 

@@ -238,7 +238,7 @@ function drawPareto(place, data) {
 
 // --- the matrix ---------------------------------------------------------------------------------
 
-const CELLS = { ".": ["soft", "not asked"], p: ["pending", "pending"], v: ["void", "could not be measured"],
+const CELLS = { ".": ["soft", "not asked"], p: ["pending", "pending"], v: ["void", "no answer"],
   f: ["failed", "failed by the candidate"] };
 
 function cellColour(code) {
