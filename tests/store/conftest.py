@@ -58,7 +58,11 @@ def postgres() -> Iterator[Server]:
         pytest.skip("psycopg is not installed")
     programs = versions[-1].parent
     user = "nobody" if os.geteuid() == 0 else None  # the server refuses to run as root
-    folder = Path(tempfile.mkdtemp(prefix="pg-"))  # short: a socket's path has 107 bytes at most
+    # each database of a test is 8 MB in 300 files: to write and delete them takes a disk seconds
+    memory = Path("/dev/shm")
+    fits = memory.is_dir() and shutil.disk_usage(memory).free > 4 * 2**30
+    # short: a socket's path has 107 bytes at most
+    folder = Path(tempfile.mkdtemp(prefix="pg-", dir=memory if fits else None))
     server = Server(programs, folder, user)
     options = f"-k {folder} -c listen_addresses='' -c fsync=off"
     try:
