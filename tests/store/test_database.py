@@ -167,6 +167,7 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
         ("mysql://me:hunter2@host/db", r"got 'mysql://me:\*\*\*@host/db'"),
         ("sqlite://", "a store is the path of an SQLite file"),
         ("sqlite:///:memory:", "a store is the path of an SQLite file"),
+        (":memory:", r"`Store.in_memory\(\)` makes one in memory"),
         ("postgresql://me:hunter2@host:port/db", "not understood"),
     ],
 )

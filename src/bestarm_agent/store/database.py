@@ -628,10 +628,9 @@ def _has_ended(owner: str) -> bool:
 
 
 def _url(place: str | Path) -> sa.URL:
-    if isinstance(place, Path) or "://" not in place:
-        return sa.URL.create("sqlite", database=str(place))
+    is_path = isinstance(place, Path) or "://" not in place
     try:
-        url = sa.make_url(place)
+        url = sa.URL.create("sqlite", database=str(place)) if is_path else sa.make_url(str(place))
     except (ArgumentError, ValueError) as error:  # the text may hold a password: do not show it
         raise ConfigError("the store's URL is not understood; write postgresql://...") from error
     if url.drivername in ("postgres", "postgresql"):
@@ -640,8 +639,8 @@ def _url(place: str | Path) -> sa.URL:
     if url.drivername in ("sqlite", "postgresql+psycopg") and is_named:
         return url
     raise ConfigError(
-        f"a store is the path of an SQLite file or postgresql://user@host/database, "
-        f"got {url.render_as_string(hide_password=True)!r}"
+        f"a store is the path of an SQLite file or postgresql://user@host/database, got "
+        f"{url.render_as_string(hide_password=True)!r}; `Store.in_memory()` makes one in memory"
     )
 
 
