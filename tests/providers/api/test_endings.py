@@ -207,6 +207,13 @@ def test_filters_by_other_names_are_filters(api: FakeApi) -> None:
     assert [one.finish for one in found if isinstance(one, Reply)] == [Finish.CONTENT_FILTER] * 2
 
 
+def test_a_refusal_may_be_a_part_of_what_is_said(api: FakeApi) -> None:
+    parts: Json = [{"type": "refusal", "refusal": "I cannot "}, {"type": "refusal", "refusal": "."}]
+    (found,) = read(api, "chat", emptied("chat", parts))
+    assert isinstance(found, Reply)
+    assert (found.finish, found.text) == (Finish.REFUSAL, "I cannot .")
+
+
 def test_thoughts_that_come_encrypted_are_thoughts(api: FakeApi) -> None:
     def change(body: Body) -> None:
         body["choices"][0]["message"] |= {"content": None, "reasoning_details": [{"data": "x"}]}

@@ -95,7 +95,7 @@ def _decode_chat(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAn
         body,
         spoken(content, "text", "output_text"),
         words,
-        refusal=as_text(message.get("refusal")),
+        refusal=_refusal([message, *objects_in(content)]),
         choice=choice,
         logprobs=positions(as_object(choice.get("logprobs")).get("content")),
         tool_calls=[
@@ -110,13 +110,17 @@ def _decode_chat(body: Mapping[str, Json], words: Mapping[str, Finish]) -> ApiAn
     )
 
 
+def _refusal(parts: Sequence[Mapping[str, Json]]) -> str:
+    return "".join(as_text(part.get("refusal")) or "" for part in parts)
+
+
 def _answer(
     body: Mapping[str, Json],
     content: str | None,
     words: Mapping[str, Finish],
     *,
     choice: Mapping[str, Json],
-    refusal: str | None = None,
+    refusal: str = "",
     logprobs: tuple[Position, ...] | None = None,
     tool_calls: Sequence[dict[str, Json]] = (),
     thoughts: str = "",
@@ -224,14 +228,13 @@ def _decode_response(body: Mapping[str, Json], words: Mapping[str, Finish]) -> A
     answered = [item for item in output if item.get("phase") != "commentary"]
     contents = [item.get("content") for item in answered if item.get("type") == "message"]
     parts = [part for content in contents for part in objects_in(content)]
-    refusal = "".join(as_text(part.get("refusal")) or "" for part in parts)
     tokens = [token for part in parts for token in objects_in(part.get("logprobs"))]
     status, cut = body.get("status"), as_object(body.get("incomplete_details")).get("reason")
     return _answer(
         body,
         spoken(parts, "output_text"),
         words,
-        refusal=refusal,
+        refusal=_refusal(parts),
         # "incomplete" alone does not tell a full answer's limit from a filter: the details do.
         choice={"finish_reason": cut if cut and status == "incomplete" else status},
         logprobs=positions(tokens),
