@@ -16,7 +16,7 @@ from bestarm_agent.providers.api.protocol import MalformedError, as_object, obje
 from bestarm_agent.providers.failures import failure
 
 _SHOWN = 300
-_REDIRECTS, _SERVER_ERRORS = range(300, 400), 500
+_OK, _REDIRECTS, _SERVER_ERRORS = 200, range(300, 400), 500
 _STATUSES = range(400, 600)  # of errors
 _FORBIDDEN = 403
 # Where the words of an error stand, in the order of how much they say; objects and lists in these
@@ -153,17 +153,17 @@ def status_failure(
     """Classify an error response by its status, its body (JSON or text) and its headers.
 
     A wait that is named, in a header or in the body, means a limit that passes: Google says "You
-    exceeded your current quota" of a minute's.
+    exceeded your current quota" of a minute's. Status 0: HTTP says 200, and the body names none.
     """
     codes, message = _codes(body), _words(body)
-    kind = kind_of(status, codes, message)
+    kind = kind_of(status or _SERVER_ERRORS, codes, message)
     body_wait = wait_in(body)
     # No wait makes a wrong key right, so a 403 that names a wait is a limit as well.
     is_forbidden = kind is FailureKind.AUTHENTICATION and status == _FORBIDDEN
     if body_wait is not None and (kind is FailureKind.QUOTA_EXHAUSTED or is_forbidden):
         kind = FailureKind.RATE_LIMITED
     wait = retry_after(headers)
-    problem = _message(status, kind, message, endpoint)
+    problem = _message(status or _OK, kind, message, endpoint)
     error = failure(kind, f"{name}: {problem}", retry_after=body_wait if wait is None else wait)
     # Only a limit of the account pauses all calls to the model; after others the call waits alone.
     error.of_account = kind is FailureKind.RATE_LIMITED and bool(_OF_ACCOUNT.search(message))
@@ -226,7 +226,7 @@ def body_failure(body: Mapping[str, Json], name: str, endpoint: Endpoint) -> Pro
         return None
     codes = (*map(outer.get, ("code", "status", "status_code")), _OF_MINIMAX.get(str(own)))
     numbers = (int(str(code)) for code in codes if str(code).isdecimal())
-    status = next((code for code in numbers if code in _STATUSES), _SERVER_ERRORS)
+    status = next((code for code in numbers if code in _STATUSES), 0)
     return status_failure(status, body, {}, name, endpoint)
 
 
