@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bestarm_agent.selectors.pairs import Pairs
-from bestarm_agent.selectors.types import Problem, Stop
+from bestarm_agent.selectors.proofs import Proofs
+from bestarm_agent.selectors.types import Problem, State, Stop, Tell
 from tests.support.rates import RateCheck
 from tests.support.selector_suite import World, WorldRun, opened, play, replay
 
@@ -120,3 +121,26 @@ def test_only_what_can_still_decide_is_asked(rule: str) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_a_run_to_the_end_of_its_budget_asks_whoever_it_may(rule: str) -> None:
     assert len(after_seventy_scores_each(rule, stops=False).ask(1, allowed=ONLY_BEATEN)) == 1
+
+
+@pytest.mark.parametrize(("rule", "size"), [("ucb-e", 1), ("uniform", 1), ("opt-mai", 2)])
+def test_looking_at_the_last_rival_first_changes_no_answer(rule: str, size: int) -> None:
+    """After every outcome, as asked of all intervals anew; the rows that lead change."""
+    selector = opened(rule, 5, 12, budget=60, **({"top_k": size} if size > 1 else {}))
+    proofs, table, said = selector.answer._proofs, selector.table, set[tuple[bool, int]]()
+    chances = np.array([0.95, 0.9, 0.5, 0.1, 0.05])
+    rng = np.random.default_rng(3)
+    while asks := selector.ask():
+        score = float(rng.random() < chances[asks[0].pair.candidate])
+        selector.tell([Tell(asks[0].seq, State.DONE, score)])
+        growing = (table.n_unseen > 0) | (table.count(State.PENDING) > 0)
+        for best in (selector.answer.leading(size), [int(rng.integers(5))]):
+            found = proofs.may_change(best)
+            fresh = Proofs(proofs._evidence, selector.answer.on_new, 0.05)
+            rivals = [fresh.rivals(row, best) for row in best]
+            open_ones = [
+                of & (growing | growing[row]) for row, of in zip(best, rivals, strict=True)
+            ]
+            assert found == any(map(np.any, open_ones))
+            said.add((found, len(best)))
+    assert said >= {(True, size), (False, 1)}

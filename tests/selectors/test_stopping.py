@@ -18,7 +18,7 @@ from bestarm_agent.selectors.rules.ucb_e import UcbE
 from bestarm_agent.selectors.types import Ask, Problem, State, Tell
 from bestarm_agent.simulation.replay import SimulatedCalls
 from bestarm_agent.simulation.score_matrices import ScoreMatrix, load_matrix
-from bestarm_agent.stats.arrays import BoolArray
+from bestarm_agent.stats.arrays import BoolArray, IntArray
 from tests.support.rates import RateCheck
 from tests.support.selector_suite import flown, opened
 
@@ -142,9 +142,11 @@ def test_racing_on_real_rows(name: str, check_rate: RateCheck) -> None:
 def test_the_check_finds_a_rule_that_decides_too_soon(check_rate: RateCheck) -> None:
     # Judging two coins by who leads after ten examples each is wrong far more often than in 20 %.
     class HastyProofs(Proofs):
-        def rivals(self, candidate: int, best: Sequence[int] = ()) -> BoolArray:
+        def rivals(
+            self, candidate: int, best: Sequence[int] = (), rows: IntArray | None = None
+        ) -> BoolArray:
             is_early = self._table.n_scored.min() < 10
-            return np.asarray(super().rivals(candidate, best) & is_early)
+            return np.asarray(super().rivals(candidate, best, rows) & is_early)
 
     class Hasty(Racing):
         """Declares the leader once every row has ten scores."""

@@ -187,16 +187,20 @@ class Proofs:
         self._intervals = MeanIntervals(self._table.n_candidates, self._table.n_examples, alpha)
         self._controls = None if alpha is None else controls
         self._rivals: tuple[int, BoolArray] | None = None  # of the leading one, by (A)
+        self._a_rival = 0  # one that ``may_change`` found
 
     def forget(self) -> None:
         """Work out who may be better than the leading one again: scores came in."""
         self._rivals = None
 
-    def bounds(self) -> tuple[FloatArray, FloatArray]:
-        """Return the (K,) ends of the intervals (B), brought up to date; not to be written."""
+    def bounds(self, rows: IntArray | None = None) -> tuple[FloatArray, FloatArray]:
+        """Return the (K,) ends of the intervals (B); not to be written.
+
+        Those of ``rows``, by default of all, are brought up to date.
+        """
         if self._is_biased:
             return self._table.certain()
-        trials = by_row(self._table.told_since(self._intervals.length))
+        trials = by_row(self._table.told_since(self._intervals.length, rows))
         if self._controls is None:
             self._intervals.extend_all((row, low, high) for row, _, low, high in trials)
         else:
@@ -216,20 +220,30 @@ class Proofs:
         # Two rows that are complete have exact means: if they are equal they stay equal, and no
         # score can part them. A rival that may still get scores can.
         growing = (table.n_unseen > 0) | (table.count(State.PENDING) > 0)  # more scores may come
-        return any(
-            bool((rivals if growing[candidate] else rivals & growing).any())
-            for candidate, rivals in self.undecided(best)
-        )
+        every = np.arange(len(growing))
+        for candidate in best:
+            # One rival is enough, and the last one that was found most often still is: of it and
+            # the candidate alone the intervals are brought up to date first.
+            two = np.array([*{candidate, self._a_rival}])
+            for rows in (every,) if self._evidence.pairs is not None else (two, every):
+                open_rows = self.rivals(candidate, best, rows) & (growing | growing[candidate])
+                if len(found := rows[open_rows[rows]]):
+                    self._a_rival = int(found[0])
+                    return True
+        return False
 
-    def rivals(self, candidate: int, best: Sequence[int] = ()) -> BoolArray:
+    def rivals(
+        self, candidate: int, best: Sequence[int] = (), rows: IntArray | None = None
+    ) -> BoolArray:
         """Return a (K,) mask of those who may be better than a candidate; not to be written.
 
         Neither one of the ``best``, among which it may be, nor any that left is in it. Where
-        intervals contradict a pair, they win: of two rows known in full they are exact.
+        intervals contradict a pair, they win: of two rows known in full they are exact. ``rows``
+        are those for which it matters, the candidate among them; by default all.
         """
         if (pairs := self._race(candidate, best)) is not None:
             return self._rivals_of_leader(pairs, candidate)
-        lower, upper = self.bounds()
+        lower, upper = self.bounds(rows)
         rivals: BoolArray = (upper >= lower[candidate]) & ~self._evidence.barred
         rivals[[candidate, *best]] = False
         if (pairs := self._evidence.pairs) is None:

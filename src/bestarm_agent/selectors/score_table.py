@@ -76,6 +76,7 @@ class ScoreTable:
         self.n_trials: IntArray = np.zeros(n_candidates, dtype=np.int64)
         self._n_settled = np.zeros_like(self.n_trials)  # trials before the first pending one
         self.total, self.spent = np.zeros(n_candidates), np.zeros(n_candidates)
+        self._mean = np.full(n_candidates, np.nan)
         self._rows = [array("i") for _ in range(n_candidates)]  # a tenth of the size of lists
 
     def ask(self, ask: Ask) -> None:
@@ -129,6 +130,7 @@ class ScoreTable:
         if tell.state != _VOID:
             self._score[tell.seq] = tell.score
             self.total[i] += tell.score
+            self._mean[i] = self.total[i] / (self._by_state[_DONE, i] + self._by_state[_FAILED, i])
             self.n_scores += 1
 
     def accepts(self, moves: Moves) -> bool:
@@ -183,16 +185,18 @@ class ScoreTable:
         self._score[seqs] = scores
         np.add.at(self.total, candidates, scores)
         self.n_told += len(tells)
-        self.n_scores += int((state != _VOID).sum())
+        scored = candidates[state != _VOID]
+        self._mean[scored] = self.total[scored] / self.n_scored[scored]
+        self.n_scores += len(scored)
 
     def add_candidates(self, count: int) -> None:
         """Add ``count`` >= 0 unseen rows."""
         self.n_candidates += count
         self._cells = _with_room(self._cells, self.n_candidates, self.n_examples)
         self._by_state = np.pad(self._by_state, ((0, 0), (0, count)))
-        self.n_trials = np.pad(self.n_trials, (0, count))
-        self._n_settled = np.pad(self._n_settled, (0, count))
-        self.total, self.spent = np.pad(self.total, (0, count)), np.pad(self.spent, (0, count))
+        for name in ("n_trials", "_n_settled", "total", "spent"):
+            setattr(self, name, np.pad(getattr(self, name), (0, count)))
+        self._mean = np.append(self._mean, np.full(count, np.nan))
         self._rows.extend(array("i") for _ in range(count))
 
     def add_examples(self, count: int) -> None:
@@ -252,8 +256,7 @@ class ScoreTable:
 
     def mean(self) -> FloatArray:
         """(K,) mean of the scores seen, in [0, 1]; NaN where none was."""
-        n = self.n_scored
-        return np.asarray(np.where(n > 0, self.total / np.maximum(n, 1), np.nan))
+        return self._mean.copy()
 
     def certain(self) -> tuple[FloatArray, FloatArray]:
         """(K,) least and (K,) highest means over all N that the scores seen leave possible."""

@@ -239,6 +239,7 @@ class Wealth:
         drawn: FloatArray | None = None,
         idle: BoolArray | None = None,
         control: FloatArray | None = None,
+        mean: FloatArray | None = None,
     ) -> FloatArray:
         """Count in (rows, draws) values in [0, 1]; return the wealth after each of them.
 
@@ -252,13 +253,14 @@ class Wealth:
             idle: (rows, draws) mask of the draws on which nothing is bet.
             control: (2, rows, draws) what is taken from each value, of mean 0 whatever came before,
                 and the most that it could have been (``control``).
+            mean: (draws,) hypotheses m for these draws, by default the rows'.
         """
         if not values.size:
             return np.zeros(values.shape)
         if drawn is None:
             sums = sums_before(values, self._total[rows])
             drawn, self._total[rows] = sums[:, :-1], sums[:, -1]
-        mean, start = self._mean[rows, None], int(self.n[rows][0])
+        mean, start = self._mean[rows, None] if mean is None else mean, int(self.n[rows][0])
         stake: float | FloatArray = 1.0
         # The stakes rest on the draws before each one, also within this block: a bet may depend on
         # all that came before its draw, and on nothing that came later.

@@ -76,9 +76,9 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -87,10 +87,7 @@ from bestarm_agent.stats.betting import (
     Bets,
     Wealth,
     bet_grid,
-    growth_factors,
-    kelly_stake,
     lower_bound,
-    sums_before,
 )
 from bestarm_agent.stats.common_examples import LEADERS, CommonExamples, in_step
 
@@ -99,7 +96,7 @@ from bestarm_agent.stats.common_examples import LEADERS, CommonExamples, in_step
 _ON_NEW = Bets((1.0, 3.0), (0.85, 0.15))
 _FINE = 2.0**-11  # precision of a bound, rounded upwards
 _CHUNK = 512  # places that are worked out together
-_SLACK = 1e-9  # of compared sums
+_Draws: TypeAlias = tuple[IntArray, FloatArray, FloatArray, BoolArray]  # rows and ``draws_of`` them
 
 
 class _Against(NamedTuple):
@@ -318,7 +315,8 @@ class PairedSequences(CommonExamples):
             )
         while True:
             open_rows, caps = open_rows[caps > least], caps[caps > least]
-            wealth = self._wealth_at(test, open_rows, shifted, least)
+            draws = self._draws(test, open_rows)
+            wealth = self._wealth_at(test, len(open_rows), draws, shifted, least)
             stays = wealth < test.enough
             if not stays.any():
                 return least
@@ -331,37 +329,29 @@ class PairedSequences(CommonExamples):
 
     def _gap(self, test: _Against, row: int, shifted: BoolArray, low: float) -> float:
         """Find the least gap of a row that is excluded, above ``low``, which is not."""
-        high, rows = 1.0, np.array([row])
+        high, draws = 1.0, [*self._draws(test, np.array([row]))]
         while high - low > _FINE:
             middle = (low + high) / 2
-            is_excluded = self._wealth_at(test, rows, shifted, middle)[0] >= test.enough
+            is_excluded = self._wealth_at(test, 1, draws, shifted, middle)[0] >= test.enough
             low, high = (low, middle) if is_excluded else (middle, high)
         return high
 
-    def _wealth_at(
-        self, test: _Against, rows: IntArray, shifted: BoolArray, gap: float
-    ) -> FloatArray:
-        """(rows,) highest wealth against a gap at the ``shifted`` places; infinite if refuted."""
-        (sizes, shares), odds = self._bets(test)
+    def _draws(self, test: _Against, rows: IntArray) -> Iterator[_Draws]:
+        """Yield the draws of some rows, each from its first to its last; those in step together."""
         stops = np.minimum(self.length[rows], self.n_known(test.opponent))
-        highest = np.ones(len(rows))
-        for part, stop in in_step(stops, len(sizes)):
-            values, drawn, idle = self.draws_of(
-                test.opponent, rows[part], 0, stop, on_new=test.size is None
-            )
-            stake: float | FloatArray = 1.0
-            if odds:
-                counted = (~idle).astype(float)
-                squares = sums_before(counted * (2.0 * values - 1.0) ** 2, 0.0)
-                stake = kelly_stake(squares[:, :-1], sums_before(counted, 0.0)[:, :-1], odds)
-            mean = np.where(shifted[:stop], (1.0 - gap) / 2.0, 0.5)
-            factors = growth_factors(values, drawn, mean, np.array(sizes), test.size, stake=stake)
-            factors[:, idle] = 1.0
-            with np.errstate(over="ignore", under="ignore"):
-                path = np.tensordot(shares, np.cumprod(factors, axis=-1), axes=1)
-            if test.size is not None:
-                path[drawn + values > test.size * mean + _SLACK] = np.inf
-            highest[part] = path.max(axis=-1, initial=1.0)
+        for part, stop in in_step(stops, len(self._bets(test)[0].sizes)):
+            yield part, *self.draws_of(test.opponent, rows[part], 0, stop, on_new=test.size is None)
+
+    def _wealth_at(
+        self, test: _Against, n_rows: int, draws: Iterable[_Draws], shifted: BoolArray, gap: float
+    ) -> FloatArray:
+        """(n_rows,) highest wealth against a gap at the ``shifted`` places; infinite if refuted."""
+        (bets, odds), highest = self._bets(test), np.ones(n_rows)
+        for part, values, drawn, idle in draws:
+            mean = np.where(shifted[: values.shape[1]], (1.0 - gap) / 2.0, 0.5)
+            wealth = Wealth(len(part), 0.5, bets, test.size, odds)
+            wealth.extend(values, drawn=drawn, idle=idle, mean=mean)
+            highest[part] = wealth.highest
         return highest
 
     def _bets(self, test: _Against) -> tuple[Bets, float]:

@@ -73,8 +73,8 @@ class UcbE(Rule):
         # NaN is a candidate without a score: 1 if its pulls are pending, 0 if some came back void.
         means = self.belief().mean
         means = np.where(np.isnan(means), self.table.count(State.VOID) == 0, means)
-        index: FloatArray = means + width / np.sqrt(self.weights)
-        return index
+        width = width if self.problem.costs is None else width / np.sqrt(self.weights)
+        return np.asarray(means + width)
 
 
 def left_of_batch(table: ScoreTable, size: int, since: int = 0) -> int:
