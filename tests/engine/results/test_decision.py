@@ -163,7 +163,7 @@ def test_all_that_people_and_programs_read_is_one_decision(
     print_result(standing, as_json=False)
     printed = " ".join(capsys.readouterr().out.split())
     page = render_report(standing, config={}, failures=[], sessions=[])
-    plain = html.unescape(re.sub(r"<[^>]*>", "", page))
+    plain = html.unescape(re.sub(r"<[^>]*>", "", page)).replace("\xa0", " ")  # before "%"
     shown = standing_page(standing, None, [row.candidate.label for row in rows], 20)
     text = re.sub(r"[\\\u200b]", "", markdown(standing))
     for sentence in decision.said:
