@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.config.load import load_study
+from bestarm_agent.config.prompts import CompiledPrompt
+from bestarm_agent.domain.values import PromptTemplate
 from tests.support.commands import invoke
 
 Capsys = pytest.CaptureFixture[str]
@@ -29,6 +31,18 @@ Capsys = pytest.CaptureFixture[str]
         ("essays.csv", f"prompt,answer\na,{'x' * 60}\n", "answer", "reference-graded"),
         ("prompts.csv", "prompt\nwrite a poem\n", None, "rubric"),
         ("lists.jsonl", '{"q": "Peru?", "gold": ["Lima", "the city"]}\n', "gold", "contains"),
+        (
+            "mmlu.jsonl",
+            '{"q": "Peru?", "choices": ["a", "b"], "answer": 0}\n',
+            "answer",
+            "multiple-choice",
+        ),
+        (
+            "arc.jsonl",
+            '{"q": "Peru?", "choices": ["a", "b"], "answer": "B"}\n',
+            "answer",
+            "multiple-choice",
+        ),
     ],
 )
 def test_the_study_fits_the_data(
@@ -44,6 +58,20 @@ def test_the_study_fits_the_data(
     written = (tmp_path / "study.yaml").read_text()
     assert "#   openai: {base_url: https://api.openai.com/v1, key: OPENAI_API_KEY}" in written
     assert "#   ollama: {base_url: http://localhost:11434/v1}" in written
+
+
+@pytest.mark.parametrize(("answer", "first"), [("0", 0), ("1", 0), ("2", 1), ('"A"', None)])
+def test_options_are_lettered_and_numbers_of_them_understood(
+    tmp_path: Path, capsys: Capsys, answer: str, first: int | None
+) -> None:
+    row = f'{{"q": "Peru?", "choices": ["Lima", "Rome"], "answer": {answer}}}\n'
+    (tmp_path / "d.jsonl").write_text(row)
+    done = invoke(capsys, "init", "--data", "d.jsonl", "--models", "ollama/a", folder=tmp_path)
+    assert done.code == 0, done.err
+    config = load_study(tmp_path / "study.yaml").config
+    assert config.scorer.options["numbered_from"] == first
+    prompt = CompiledPrompt(PromptTemplate("p", text=config.prompts[0].text))
+    assert prompt.render({"q": "Peru?", "choices": ["Lima", "Rome"]}) == ("Peru?\nA. Lima\nB. Rome")
 
 
 def test_plan_accepts_it_and_nothing_is_overwritten(

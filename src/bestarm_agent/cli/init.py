@@ -76,6 +76,7 @@ budget: {share: 100%}  # of all answers; for models with a price: {usd: $$2}
 providers:
   replay: {path: $path}
 """)
+_OPTIONS = '{% for x in FIELD %}\n{{ "ABCDEFGHIJ"[loop.index0] }}. {{ x }}{% endfor %}'
 _KEYS = """
 # Keys stand in the environment or in a file .env, never here. To change a key's variable or an
 # address:
@@ -171,9 +172,18 @@ def _own_study(
         click.echo(f"target: {target} (a guess among {', '.join(fields)}; correct it in {path})")
     asked = [f for f in fields if f.lower() in _QUESTIONS] or [f for f in fields if f != target]
     question = "\n".join(f"{{{{ {named(field)} }}}}" for field in asked)
-    targets = [row[target] for row in rows if row.get(target)]
+    targets = [row[target] for row in rows if row.get(target) not in (None, "", [])]
     texts = [str(value[0] if isinstance(value, list) else value).strip() for value in targets]
     scorer, why, hint = _scorer(texts, names[0])
+    lists = {f: x for r in rows for f in fields if isinstance(x := r.get(f), list) and f != target}
+    if texts and len(lists) == 1 and all(re.fullmatch(r"[A-Ja-j]|\d", text) for text in texts):
+        ((field, held),) = lists.items()
+        question = question.replace(f"\n{{{{ {named(field)} }}}}", "")
+        question += _OPTIONS.replace("FIELD", named(field))
+        # numbers count from 0, unless there is one of the last option
+        first: Json = int(str(len(held)) in texts) if texts[0].isdecimal() else None
+        scorer = {"name": "multiple-choice", "options_field": field, "numbered_from": first}
+        why, hint = "all targets are options", "Answer with the letter only."
     spec = {"path": Path(os.path.relpath(data, path.parent)).as_posix()}
     providers = dict.fromkeys(name.partition("/")[0] for name in names)
     options: dict[str, Json] = {} if base_url is None else {"base_url": base_url}
@@ -226,11 +236,8 @@ def _scorer(targets: list[str], model: str) -> tuple[Json, str, str]:
     # texts (which only a model can compare), a few labels, and short texts that a reply may hold.
     kinds = sorted(set(targets))
     if not kinds:
-        return (
-            {"name": "rubric", "model": model},
-            "no targets: a model judges; or `people`, who label answers",
-            "Be brief.",
-        )
+        why = "no targets: a model judges; or `people`, who label answers"
+        return {"name": "rubric", "model": model}, why, "Be brief."
     if all(re.fullmatch(r"[A-Ha-h]", kind) for kind in kinds):
         return "multiple-choice", "all targets are letters", "Answer with the letter only."
     if (options := options_for(kinds)) is not None:

@@ -127,10 +127,8 @@ def _variables_in(text: str, path: Path) -> Mapping[str, str]:
     lines = [*parse_stream(StringIO(text))]
     for line in lines:
         if line.error:
-            _log.warning(
-                "%s, line %d: not NAME=value, or a quote without its end; passed over",
-                *(shown_path(path), line.original.line),
-            )
+            where = f"{shown_path(path)}, line {line.original.line}"
+            _log.warning("%s: not NAME=value, or a quote without its end; passed over", where)
     sound = "".join(line.original.string for line in lines if not line.error)
     variables = dotenv_values(stream=StringIO(sound)).items()
     return {name: value for name, value in variables if value is not None}

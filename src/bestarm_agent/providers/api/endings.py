@@ -112,11 +112,8 @@ def ending(
     # text at all (None), no call and no thought is no answer, whatever its reason to stop; nor is
     # one without text that ended with a call, which the server could not read, or with thoughts.
     is_call = "tool" in word or "function" in word
-    if (
-        finish is Finish.STOP
-        and (text is None or ((is_call or thinks) and not text.strip()))
-        and not calls
-    ):
+    is_empty = text is None or ((is_call or thinks) and not text.strip())
+    if finish is Finish.STOP and is_empty and not calls:
         if thinks:
             return Ending(Finish.LENGTH, "it ended with its reasoning, and gave no answer")
         return Ending(None, f"it says nothing, and ended with {excerpt!r}")
