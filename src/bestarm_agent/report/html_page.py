@@ -68,7 +68,9 @@ def matrix_of(state: RunState, ranking: Sequence[int]) -> Matrix:
     place = {row: k for k, row in enumerate(rows)}
     row, example = state.asks["candidate"], state.asks["example"]
     asked = np.isin(row, rows)
-    columns = _sampled(_by_difficulty(state, set(example[asked].tolist())))
+    columns = _by_difficulty(state, set(example[asked].tolist()))
+    if len(columns) > _MOST_COLUMNS:
+        columns = [columns[k] for k in np.linspace(0, len(columns) - 1, _MOST_COLUMNS).astype(int)]
     column = {j: k for k, j in enumerate(columns)}
     cells = np.full((len(rows), len(columns)), NOT_ASKED)
     for seq in np.flatnonzero(asked & np.isin(example, columns)).tolist():
@@ -88,12 +90,6 @@ def _by_difficulty(state: RunState, examples: set[int]) -> list[int]:
     # about stands in the middle.
     above = np.bincount(example, score - of_row[row], n) / (np.bincount(example, minlength=n) + 1)
     return sorted(examples, key=lambda j: (-above[j], j))
-
-
-def _sampled(columns: list[int]) -> list[int]:
-    if len(columns) <= _MOST_COLUMNS:
-        return columns
-    return [columns[k] for k in np.linspace(0, len(columns) - 1, _MOST_COLUMNS).astype(int)]
 
 
 def _code(state: RunState, seq: int) -> str:
@@ -655,6 +651,7 @@ async def report_of(
     sample = await sample_pairs(texts, standing, matrix)
     outcomes = await texts.told(state.order[: -LOOKED_AT - 1 : -1].tolist())
     verdicts = latest_verdicts(state, outcomes.values())
+    stops = [session.stopped for session in state.sessions if session.stopped is not None]
     return render_report(
         standing,
         config=state.started.config,
@@ -662,14 +659,9 @@ async def report_of(
         sessions=state.sessions,
         judge=check,
         result=result,
-        remarks=_remarks(state),
+        remarks=list(dict.fromkeys(remark for stop in stops for remark in stop.remarks)),
         details=Details(state, matrix, sample, verdicts),
     )
-
-
-def _remarks(state: RunState) -> list[str]:
-    stops = [session.stopped for session in state.sessions if session.stopped is not None]
-    return list(dict.fromkeys(remark for stop in stops for remark in stop.remarks))
 
 
 _SHOWN_VERDICTS = 100

@@ -217,6 +217,8 @@ def budget_line(standing: Standing) -> str:
     parts = [f"{standing.asked:,} of {standing.grid:,} answers ({percent(standing.share)})"]
     if budget.answers is not None:
         parts[0] += f", at most {budget.answers:,}"
+    if standing.reused:
+        parts[0] += f", {standing.reused:,} from the cache"
     if (held := standing.confirmation) is not None:
         parts[0] += f", {held.n + held.void:,} more to confirm"
     parts.append(_against(counted(spent.calls, "call"), budget.calls and f"{budget.calls:,}"))

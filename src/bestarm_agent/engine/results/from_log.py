@@ -129,6 +129,7 @@ def build_standing(
         objective=result,
         costs=cost_breakdown(state, spent),
         cached_tokens=state.cached_tokens,
+        reused=int(state.told["cached"].sum()),
         new_examples=on_new,
         seeks_best=pairs.rule.seeks_best,
         scored_by=state.started.scored_by,

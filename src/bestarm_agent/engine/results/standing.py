@@ -323,6 +323,7 @@ class Standing:
     objective: ObjectiveResult | None = None  # None if that is simply the best
     costs: tuple[CostLine, ...] = ()  # where ``spent`` went
     cached_tokens: int = 0  # of candidates' prompts, read from providers' prompt caches
+    reused: int = 0  # answers from the reply cache
     confirmation: Confirmation | None = None  # None until the winner answered what was kept back
     seeks_best: bool = True  # whether the run looks for the best; a gate has another aim
     scored_by: str = "rule"  # or "judge NAME", or "people"
