@@ -88,6 +88,20 @@ def test_it_agrees_with_dense_conditioning(
             np.testing.assert_allclose(found[others], gaps[others], atol=1e-12)
 
 
+@pytest.mark.parametrize("most_places", [512, 3])
+def test_without_axes_effects_and_their_variances_are_those_of_the_whole_matrix(
+    monkeypatch: pytest.MonkeyPatch, most_places: int
+) -> None:
+    monkeypatch.setattr(axes_model, "_MOST_PLACES", most_places)
+    model, seen = filled(2, ALONE)
+    model._swept(*columns(seen), sweeps=1)
+    weight = np.reciprocal(model.variances.noise + model._length * model.variances.own)
+    precision, target = model._normal_equations(np.asarray(weight, dtype=np.float64))
+    inverse = axes_model.inverted(precision)
+    np.testing.assert_allclose(np.append(model._b, model._z), inverse @ target, atol=1e-12)
+    np.testing.assert_allclose(model._variance, inverse.diagonal(), atol=1e-12)
+
+
 def test_two_rows_of_a_model_by_hand() -> None:
     # rows 0 and 1 share a level, so do rows 2 and 3; one score, 1, of row 0 on one of one example
     model = CrossedEffects(np.array([[0], [0], [1], [1]]), 1)
