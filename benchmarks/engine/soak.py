@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from zlib import crc32
 
@@ -80,7 +81,7 @@ def write_study(folder: Path, n_candidates: int, n_examples: int, rule: str) -> 
 
 def log_size(store: Path, pairs: int) -> dict[str, float]:
     """Return the bytes per pair of events and replies, and of the whole file."""
-    with sqlite3.connect(store) as connection:
+    with closing(sqlite3.connect(store)) as connection, connection:
         events, replies = (
             connection.execute(f"select sum(length(payload)) from {table}").fetchone()[0]
             for table in ("events", "replies")

@@ -6,6 +6,7 @@ import asyncio
 import io
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -170,7 +171,7 @@ def test_columns_make_what_the_lines_make(
 
 
 def changed(path: Path, statement: str, *values: object) -> None:
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(statement, values)
 
 
@@ -203,7 +204,7 @@ def test_a_flipped_byte_is_noticed_wherever_it_is(tmp_path: Path) -> None:
     expected, path = by_lines(events), tmp_path / "runs.sqlite"
     run_id = asyncio.run(stored(path, events))
     asyncio.run(read(path, run_id))
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         [(name, data)] = connection.execute(
             "SELECT name, payload FROM states WHERE name LIKE 'columns %' LIMIT 1"
         )
@@ -274,12 +275,12 @@ def test_a_run_writes_its_columns_itself_also_after_it_was_killed(
     assert sum(n_parsed) < 0.6 * len(events)
 
     # the same bytes as those that the first reader of the lines writes
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         query = "SELECT name, payload FROM states WHERE name LIKE 'columns %' ORDER BY name"
         by_run = connection.execute(query).fetchall()
         connection.execute("DELETE FROM states")
     asyncio.run(read(path, run_id))
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         by_reader = connection.execute(query).fetchall()
     assert len(by_run) > 3
     for (name, one), (other_name, other) in zip(by_run, by_reader, strict=True):

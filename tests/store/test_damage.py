@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -63,7 +64,7 @@ def of_a_page(path: Path, random: Random) -> None:
 
 def of_values(path: Path, random: Random) -> None:
     """Put values where they do not belong, or take rows away."""
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA ignore_check_constraints = 1")
         table = drawn([*COLUMNS, "events", "events", "events", "runs"], random)
         limit = drawn((1, 1, 3), random)
@@ -88,7 +89,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = write_study(folder, n_candidates=3, n_examples=12)
     run_all(path, Budget(answers=8))
     run_all(path, Budget(answers=20))
-    with sqlite3.connect(store_of(path)) as connection:
+    with closing(sqlite3.connect(store_of(path))) as connection, connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
     return folder
@@ -152,7 +153,7 @@ def test_a_run_id_that_leads_elsewhere_is_refused(
     study = tmp_path / "a" / "b" / "c"
     shutil.copytree(finished, study)
     store = store_of(study / "study.json")
-    with sqlite3.connect(store) as connection:
+    with closing(sqlite3.connect(store)) as connection, connection:
         [(run_id,)] = connection.execute("SELECT id FROM runs WHERE ordinal = 2")
         for table, key in (("runs", "id"), ("events", "run_id")):
             renaming = f"UPDATE {table} SET {key} = '../../../pwned' WHERE {key} = ?"

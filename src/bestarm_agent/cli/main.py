@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bestarm_agent._version import __version__
-from bestarm_agent.cli.options import OPTIONS
+from bestarm_agent.cli.options import EXIT_INTERRUPTED, OPTIONS
 from bestarm_agent.errors import BestarmError, ConfigError
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 
 _REPORT = "please report it at https://github.com/bestarm-agent/bestarm-agent/issues"
 _VERSION = f"bestarm-agent {__version__}"

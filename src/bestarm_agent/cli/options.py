@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+EXIT_INTERRUPTED = 130  # what shells expect of a command that Ctrl-C ended
+
 _PATH = click.Path(path_type=Path)
 _AT_LEAST_1 = click.IntRange(min=1)
 _PAIR = (str, str)

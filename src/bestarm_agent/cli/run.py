@@ -20,7 +20,7 @@ import click
 from rich.console import Console
 
 from bestarm_agent.cli.given import Given
-from bestarm_agent.cli.main import EXIT_INTERRUPTED
+from bestarm_agent.cli.options import EXIT_INTERRUPTED
 from bestarm_agent.cli.output import print_line, stderr_console
 from bestarm_agent.cli.progress import LiveTable, PlainLines, Progress, busy
 from bestarm_agent.cli.result_output import print_mode_result, print_result
