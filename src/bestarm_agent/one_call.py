@@ -105,8 +105,12 @@ def find_best(
         >>> print(standing.decision.take, standing.decision.proved, standing.share < 0.2)
         2 True True
     """
-    if not callable(evaluate):
-        raise ConfigError(f"`evaluate` must be a function, got {evaluate!r:.60}")
+    try:  # before any call is paid for
+        with suppress(ValueError):  # some functions written in C do not tell their parameters
+            inspect.signature(evaluate).bind("a candidate", "an example")
+    except TypeError as error:
+        want = f"`evaluate` must be a function of a candidate and an example, got {evaluate!r:.60}"
+        raise ConfigError(f"{want}: {error}") from None
     if callable(scorer):
         raise ConfigError("`scorer` names one; a function's score is what `evaluate` returns")
     if not isinstance(in_flight, int):
