@@ -21,7 +21,7 @@ ALLOWED = {
     "room for corrections": 601,
     "what comes in: replies, usage, bills, parameters, scores": 1_586,
     "what goes out: the decision as one value, plans, runs asked again, commands": 878,
-    "calls, stops and stores: refusals, attempts, doors": 700,
+    "calls, stops and stores: refusals, attempts, doors": 703,
     "people decide: labels, their statement and page, the scorer": 1_130,
     "checks per example, comparing files, traces": 1_280,
     "speed: dispatch, standings, stored runs as columns, batches": 700,

@@ -28,6 +28,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Self, TypeAlias, TypeVar
+from weakref import finalize
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidRequestError, SQLAlchemyError
@@ -220,7 +221,9 @@ class Database:
         """Make an empty database that ends with the process."""
         options = {"check_same_thread": False}
         engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args=options)
-        return cls(engine, "the store in memory")
+        database = cls(engine, "the store in memory")
+        finalize(database, engine.dispose)  # a closed one stays readable, until nobody holds it
+        return database
 
     @classmethod
     def of(cls, place: str | Path, *, create: bool) -> Self:
