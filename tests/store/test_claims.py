@@ -191,3 +191,4 @@ def test_a_connection_that_was_closed_meanwhile_is_renewed(
         return "done"
 
     assert opened.run(work) == "done"
+    opened.close()
