@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ def entered_files() -> Iterator[set[str]]:
         if event == "call" and name.startswith(_PACKAGE):
             found.add(name.removeprefix(_PACKAGE))
 
+    gc.disable()  # what it would finish here was left by earlier tests
     before, before_in_threads = sys.getprofile(), threading.getprofile()
     threading.setprofile(note)
     sys.setprofile(note)
@@ -38,6 +40,7 @@ def entered_files() -> Iterator[set[str]]:
     finally:
         sys.setprofile(before)
         threading.setprofile(before_in_threads)
+        gc.enable()
 
 
 def python_calls(work: Callable[[], object]) -> int:
