@@ -30,6 +30,7 @@ HOSTILE = "<img src=x onerror=alert(1)>|*b*"
 def test_a_standing_shows_its_ranking_escaped() -> None:
     standing = standing_with([HOSTILE, "b"], [[1.0, 1.0, 0.0], [0.0]])
     shown = standing._repr_html_()
+    assert "<p></p>" not in shown, "nothing is hidden, so nothing is said of it"
     assert "<img" not in shown
     assert "&lt;img" in shown
     assert "<td>2 of 3</td>" in shown

@@ -364,7 +364,7 @@ class Standing:
         lines = ["".join(f"<th>{head}</th>" for head in heads)]
         lines += ["".join(f"<td>{escape(cell)}</td>" for cell in cells) for cells in rows]
         table = "".join(f"<tr>{line}</tr>" for line in lines)
-        note = f"<p>{self.parted(_SHOWN_ROWS)[1]}</p>"
+        note = (hidden := self.parted(_SHOWN_ROWS)[1]) and f"<p>{hidden}</p>"
         return f"{paragraphs}<table>{table}</table>{note}<p>{escape(self._spent)}</p>"
 
     def parted(self, most: int) -> tuple[Sequence[Row], str]:
