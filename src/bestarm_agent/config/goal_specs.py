@@ -133,11 +133,11 @@ class ObjectiveSpec(StudyModel):
     def _check_needs(self) -> Self:
         for name, (key, written) in _NEEDS.items():
             if (self.name is name) != (getattr(self, key) is not None):
-                broken(
-                    f"is what `{name}` needs, and no other objective has; write `objective: "
-                    f"{written}`, or leave it out: the objective is `{self.name}`",
-                    key,
-                )
+                text = f"is what `{name}` needs, and no other objective has; write "
+                text += f"`objective: {written}`"
+                if self.name is not name:  # else it is missing
+                    text += f", or leave it out: the objective is `{self.name}`"
+                broken(text, key)
         return self
 
     @model_validator(mode="after")
