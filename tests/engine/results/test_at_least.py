@@ -67,7 +67,10 @@ def test_the_bar_is_one_more_limit_and_has_all_of_the_confidence() -> None:
     ("given", "problem"),
     [
         ({"at_least": 0.9, "epsilon": 0.02}, "and `epsilon` are two objectives; leave one out"),
-        ({"name": "cheapest-at-least"}, r"is what `cheapest-at-least` needs.*at_least: 0.9}` \[type"),
+        (
+            {"name": "cheapest-at-least"},
+            r"is what `cheapest-at-least` needs.*at_least: 0.9}` \[type",
+        ),
         ({"name": "best", "at_least": 0.9}, "leave it out: the objective is `best`"),
         ({"at_least": 1.5}, "less than 1"),
         ({"at_least": 0.9, "subject_to": {"seconds_mean": "<= 1"}}, "belongs to `best`"),
