@@ -123,6 +123,16 @@ def test_a_run_to_the_end_of_its_budget_asks_whoever_it_may(rule: str) -> None:
     assert len(after_seventy_scores_each(rule, stops=False).ask(1, allowed=ONLY_BEATEN)) == 1
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_keeping_nobody_out_is_one_case_however_it_is_said(rule: str) -> None:
+    selector = after_seventy_scores_each(rule, stops=True)
+    while selector.ask(1, allowed=~ONLY_BEATEN):  # both good ones are asked all, and pending
+        pass
+    choice = selector.next_choice()
+    assert choice is not None
+    assert selector.next_choice(np.full(3, True)) == choice
+
+
 @pytest.mark.parametrize(("rule", "size"), [("ucb-e", 1), ("uniform", 1), ("opt-mai", 2)])
 def test_looking_at_the_last_rival_first_changes_no_answer(rule: str, size: int) -> None:
     """After every outcome, as asked of all intervals anew; the rows that lead change."""

@@ -80,6 +80,10 @@ class Pairs:
 
     def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
         """Return what would be asked next among the ``allowed`` (K,) candidates; change nothing."""
+        # Nobody kept out is one case, however it is said: a run that is asked again knows whom the
+        # rule was offered, and not how.
+        if allowed is not None and allowed.all():
+            allowed = None
         rows = self._askable if allowed is None else self._askable & allowed
         if self.wanted is not None:
             if not rows.any():
