@@ -225,20 +225,24 @@ def moves_of(state: RunState, numbers: IntArray) -> Moves:
 
     ``numbers``: of an ask its number, of an outcome ``~number`` of its ask.
     """
+    # A reply from the cache costs what it would have cost: the next one has to be bought, and a run
+    # asked again chooses as it did.
     seqs, moves = np.where(numbers < 0, ~numbers, numbers), np.empty(len(numbers), MOVE)
     asks, told, moves["number"] = state.asks[seqs], state.told[seqs], numbers
     for columns, names in ((asks, ("candidate", "example")), (told, ("state", "score", "gold"))):
         for name in names:
             moves[name] = columns[name]
-    moves["cost"] = told["usd_nanos"] / NANOS_PER_USD
+    moves["cost"] = np.fmax(told["usd_nanos"], told["price"]) / NANOS_PER_USD
     return moves
 
 
 def tell_of(state: RunState, seq: int) -> Tell:
     """Return an outcome as selectors are told it."""
-    kind, score, gold, nanos = state.told[["state", "score", "gold", "usd_nanos"]][seq].item()
-    known = 0.0 if isnan(score) else score
-    return Tell(seq, State(kind), known, usd(nanos), None if isnan(gold) else gold)
+    names = ["state", "score", "gold", "usd_nanos", "price"]
+    kind, score, gold, nanos, price = state.told[names][seq].item()
+    known, golden = (0.0 if isnan(score) else score), (None if isnan(gold) else gold)
+    # the price is NaN where it is unknown, and NaN is not greater than anything
+    return Tell(seq, State(kind), known, max(nanos, price) / NANOS_PER_USD, golden)
 
 
 def axes_of(candidates: Sequence[Candidate]) -> IntArray:

@@ -80,10 +80,6 @@ class Pairs:
 
     def next_choice(self, allowed: BoolArray | None = None) -> Choice | None:
         """Return what would be asked next among the ``allowed`` (K,) candidates; change nothing."""
-        # Nobody kept out is one case, however it is said: a run that is asked again knows whom the
-        # rule was offered, and not how.
-        if allowed is not None and allowed.all():
-            allowed = None
         rows = self._askable if allowed is None else self._askable & allowed
         if self.wanted is not None:
             if not rows.any():
@@ -94,8 +90,10 @@ class Pairs:
         if not rows.any() or self._ending() is not None:
             return None
         # If those that may still be called cannot change whether the best is established, their
-        # calls would be paid for nothing: better none, until others may be asked again.
-        if allowed is not None and self.rule.problem.seeks_proof and not self._may_decide(rows):
+        # calls would be paid for nothing: better none, until others may be asked again. A mask that
+        # keeps nobody out is none: a run asked again knows who was offered, and not how.
+        is_masked = allowed is not None and not allowed.all()
+        if is_masked and self.rule.problem.seeks_proof and not self._may_decide(rows):
             return None
         choice = self.rule.choose(rows, self._random.at(self.table.n_asked))
         return None if isinstance(choice, Stop) else choice

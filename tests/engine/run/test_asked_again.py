@@ -100,6 +100,22 @@ def test_a_run_and_its_repetition_decide_alike(
     assert courses[1] == courses[0]
 
 
+@pytest.mark.parametrize("name", ["auto", "ucb-e"])
+def test_replies_from_the_cache_count_for_their_price(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEYS["OPENAI_API_KEY"])
+    dear = {
+        name: {"input": price, "output": price}
+        for name, price in zip(MODELS, (1, 20, 0.1), strict=True)
+    }
+    models = [{"model": f"openai/{name}", "options": {"price": dear[name]}} for name in MODELS]
+    more = {"models": models, "selector": {"name": name, "per": "dollar"}}
+    _, courses, _ = asyncio.run(run_twice(tmp_path, 0, **more, budget={"answers": 150}))
+    assert len(courses[0]) == 300
+    assert courses[1] == courses[0]
+
+
 def rule() -> Pairs:
     return Pairs(Uniform(Problem(4, 10)))
 
