@@ -37,7 +37,7 @@ def test_the_extra_and_the_folder_are_named(
     assert (
         "name a folder: --out" in invoke(capsys, "export", "--format", "inspect", folder=folder).err
     )
-    monkeypatch.setitem(sys.modules, "inspect_ai", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "inspect_ai.log", None)  # as if it were not installed
     done = invoke(capsys, "export", "--format", "inspect", "--out", "logs", folder=folder)
     assert done.code == 2
     assert "pip install 'bestarm-agent[inspect]'" in " ".join(done.err.split())
