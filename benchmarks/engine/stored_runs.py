@@ -2,12 +2,13 @@
 
     python -m benchmarks.engine.stored_runs --answers 100000 --answers 1000000
 
-A run of 400 candidates is written by the store itself, a log with its columns as a study writes
-it. Each command then reads it in a process of its own, at last `show` without the columns. What the
-same command takes for a run of 400 answers is subtracted: imports, and the opening of the store.
-`first page` is what `view` works out before its page of a run shows anything. `resume` goes on with
-the run of a study whose budget is spent: it prepares the study, and makes no call. Writing the
-columns is measured by itself, of all that an answer takes.
+A run of 400 candidates, separate models or (`--grid`) 20 models with 20 prompts, is written by the
+store itself, a log with its columns as a study writes it. Each command then reads it in a process
+of its own, at last `show` without the columns. What the same command takes for a run of 400 answers
+is subtracted: imports, and the opening of the store. `first page` is what `view` works out before
+its page of a run shows anything. `resume` goes on with the run of a study whose budget is spent: it
+prepares the study, and makes no call. Writing the columns is measured by itself, of all that an
+answer takes.
 
     python -m benchmarks.engine.stored_runs --standings
 
@@ -88,10 +89,13 @@ COMMANDS = (
 MOST_MICROSECONDS = 15  # that the columns of an answer take the run itself: of a call, about 1.5 %
 
 
-async def write_run(path: Path, rule: str, n_answers: int, n_examples: int) -> None:
+async def write_run(path: Path, rule: str, n_answers: int, n_examples: int, n_prompts: int) -> None:
     """Store a run in which the candidates are asked in turn, each on the same examples."""
-    prompt = PromptTemplate("plain", text="{{ question }}=")
-    candidates = tuple(Candidate("hf", f"model-{i}", prompt, {}, f"model {i}") for i in range(K))
+    prompts = [PromptTemplate(f"p{i}", text=f"{i}: {{{{ question }}}}=") for i in range(n_prompts)]
+    candidates = tuple(
+        Candidate("hf", f"model-{i // n_prompts}", prompts[i % n_prompts], {}, f"candidate {i}")
+        for i in range(K)
+    )
     examples = [f"example-{j}" for j in range(n_examples)]
     config: dict[str, Json] = {"selector": {"name": rule, "seed": 0}, "scorer": "exact_match"}
     begun: list[Event] = [
@@ -163,9 +167,9 @@ async def write_study(folder: Path, rule: str, n_answers: int, n_examples: int) 
     return path
 
 
-def written(path: Path, rule: str, n_answers: int, n_examples: int) -> None:
+def written(path: Path, rule: str, n_answers: int, n_examples: int, n_prompts: int) -> None:
     """Write a run, in a process of its own."""
-    asyncio.run(write_run(path, rule, n_answers, n_examples))
+    asyncio.run(write_run(path, rule, n_answers, n_examples, n_prompts))
 
 
 def cost_of(command: list[str], path: Path) -> tuple[float, float]:
@@ -181,7 +185,7 @@ def cost_of(command: list[str], path: Path) -> tuple[float, float]:
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
-def measured(rule: str, n_answers: int) -> list[list[str]]:
+def measured(rule: str, n_answers: int, n_prompts: int) -> list[list[str]]:
     """Return a row of each command, for a run of so many answers."""
     n_examples = max(2500, 2 * n_answers // K)
     rows = []
@@ -190,7 +194,7 @@ def measured(rule: str, n_answers: int) -> list[list[str]]:
         # Linux counts the memory of whoever starts a process as that process's, too.
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as writer:
             for path, n in ((stored, n_answers), (small, K)):
-                writer.submit(written, path, rule, n, n_examples).result()
+                writer.submit(written, path, rule, n, n_examples, n_prompts).result()
         cost_of(["show"], small)  # compiles what was not compiled
         for place, command in enumerate(COMMANDS):
             base = min(cost_of(command, small)[0] for _ in range(2))
@@ -282,13 +286,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--answers", type=int, action="append")
     parser.add_argument("--rule", default="uniform")
+    parser.add_argument("--grid", action="store_true", help="20 models with 20 prompts")
     parser.add_argument("--standings", action="store_true", help="measure standings, in memory")
     given = parser.parse_args()
     if given.standings:
         headers = ["candidates", "answers", "a frame", "a standing", "within its bar"]
         print(markdown(headers, [standings(k, *size) for k, size in STANDINGS.items()]))
         return
-    rows = [row for n in given.answers or [100_000] for row in measured(given.rule, n)]
+    n_prompts = 20 if given.grid else 1
+    rows = [row for n in given.answers or [100_000] for row in measured(given.rule, n, n_prompts)]
     headers = ["command", "rule", "answers", "CPU beyond imports", "peak memory", "within its bar"]
     print(markdown(headers, rows))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
-from bestarm_agent.selectors.auto import axes_model
+from bestarm_agent.selectors.auto import axes_model, chains
 from bestarm_agent.selectors.rules import ucb_e_lrf
 from bestarm_agent.stats.arrays import one_thread
 from tests.support.selector_suite import World, WorldRun, opened
@@ -29,9 +29,9 @@ def test_a_decorated_function_has_one_thread_and_gives_the_others_back() -> None
 @pytest.mark.parametrize(
     ("rule", "with_axes", "module", "name"),
     [
-        ("auto", False, axes_model, "dpttrs"),
-        ("auto", True, axes_model, "running"),
-        ("auto", True, axes_model, "dpotri"),
+        ("auto", False, chains, "dpttrs"),
+        ("auto", True, axes_model, "stars"),
+        ("auto", True, chains, "dpotri"),
         ("ucb-e-lrf", False, ucb_e_lrf, "bernoulli_places"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -34,8 +36,17 @@ def filled(seed: int, axes: IntArray = AXES) -> tuple[CrossedEffects, Seen]:
     return model, seen
 
 
-def dense(model: CrossedEffects, seen: Seen, places: int) -> tuple[Array, Array]:
-    """Return mean and covariance of the rows' means, with every unknown written out."""
+@dataclass
+class Dense:
+    """Means and covariances with every unknown written out."""
+
+    unknown: Array  # b, d, z and r
+    of_unknown: Array
+    mean: Array  # of the rows
+    covariance: Array
+
+
+def dense(model: CrossedEffects, seen: Seen, places: int) -> Dense:
     effects, v = model.effects, model.variances
     n = len(effects)
     priors = [0.25, *(v.of(effects.families[f]) for f in effects.family[1:])]
@@ -63,7 +74,7 @@ def dense(model: CrossedEffects, seen: Seen, places: int) -> tuple[Array, Array]
     total = np.array([sum(known.get((row, j), 0.0) for j in range(M)) for row in range(K)])
     noise = np.array([len(left) for left in unseen]) * v.noise / M**2
     mean = 0.5 + total / M + loads @ found
-    return mean, loads @ covariance @ loads.T + np.diag(noise)
+    return Dense(found, covariance, mean, loads @ covariance @ loads.T + np.diag(noise))
 
 
 @pytest.mark.parametrize("most_places", [512, 4, 3, 1])
@@ -76,30 +87,24 @@ def test_it_agrees_with_dense_conditioning(
     for seed in range(3):
         model, seen = filled(seed, axes)
         places = min(1 + max(place for _, place, _ in seen), most_places)
-        mean, covariance = dense(model, seen, places)
-        posterior = model.fit(*columns(seen), sweeps=1)
+        expected = dense(model, seen, places)
+        covariance = expected.covariance
+        posterior = model._swept(*columns(seen), sweeps=1)
         assert isinstance(posterior, Posterior)
-        np.testing.assert_allclose(posterior.mean, mean, atol=1e-12)
+        np.testing.assert_allclose(posterior.mean, expected.mean, atol=1e-12)
         np.testing.assert_allclose(posterior.sd, np.sqrt(covariance.diagonal()), atol=1e-12)
         for row in range(K):
             gaps = covariance.diagonal() + covariance[row, row] - 2.0 * covariance[row]
             others = np.arange(K) != row
             found = posterior.gap_variance(row)
             np.testing.assert_allclose(found[others], gaps[others], atol=1e-12)
-
-
-@pytest.mark.parametrize("most_places", [512, 3])
-def test_without_axes_effects_and_their_variances_are_those_of_the_whole_matrix(
-    monkeypatch: pytest.MonkeyPatch, most_places: int
-) -> None:
-    monkeypatch.setattr(axes_model, "_MOST_PLACES", most_places)
-    model, seen = filled(2, ALONE)
-    model._swept(*columns(seen), sweeps=1)
-    weight = np.reciprocal(model.variances.noise + model._length * model.variances.own)
-    precision, target = model._normal_equations(np.asarray(weight, dtype=np.float64))
-    inverse = axes_model.inverted(precision)
-    np.testing.assert_allclose(np.append(model._b, model._z), inverse @ target, atol=1e-12)
-    np.testing.assert_allclose(model._variance, inverse.diagonal(), atol=1e-12)
+        found = np.concatenate([model._b, model._level, model._z, model._r.ravel()])
+        n = len(model._b)
+        found[n : n + K] -= model._b[model.effects.of_row].sum(axis=1)
+        np.testing.assert_allclose(found, expected.unknown, atol=1e-12)
+        variances = [*map(model._of_steps, (model._sums[0], model._sums[1:, : model._near + 1]))]
+        found = np.concatenate([np.ravel(one) for one in variances])
+        np.testing.assert_allclose(found, expected.of_unknown.diagonal()[n + K :], atol=1e-12)
 
 
 def test_two_rows_of_a_model_by_hand() -> None:

@@ -22,22 +22,25 @@ w_ij = z_j + r_cj. Then
 
     d_i | t ~ N(v_d g_i sum_{j < L_i} (y_ij - x_i . b - w_ij), v_d s^2 g_i)                    (3)
 
-and integrating them out leaves normal equations A t = h with the blocks
+Integrating them out, and with the running sums u_k = z_0 + ... + z_{k-1} and s_ck likewise of r_c,
+minus twice the logarithm of the posterior of t is, but for a constant,
 
-    A_bb = diag(1 / v_f) + sum_i L_i g_i x_i x_i'           A_bz = [sum_{L_i > j} g_i x_i]_j
-    A_zz = diag(1 / v_z + n_j / s^2) - [S_{max(j, k)}]_jk,  S_j = sum_{L_i > j} v_d g_i / s^2  (4)
-    h_b = sum_i g_i x_i Y_i,   h_z = [sum_{L_i > j} (y_ij - v_d g_i Y_i) / s^2]_j              (5)
+    sum_f |b_f|^2 / v_f + sum_j (z_j^2 / v_z + sum_c (r_cj^2 / v_r + n_cj w_cj^2 / s^2))
+    + sum_i (L_i g_i (x_i . b)^2 + 2 g_i (x_i . b) p_i - v_d g_i p_i^2 / s^2) - 2 h't         (4)
+    h't = sum_cj y_cj w_cj / s^2 + sum_i g_i Y_i (x_i . b - v_d p_i / s^2)                    (5)
 
-where n_j rows have seen j and Y_i = sum_{j < L_i} y_ij. The blocks of r are those of z, with sums
-over the rows of level c alone and v_r for v_z; those of two levels are 0, and A_zr has no 1 / v.
-With u_L = sum_{j < L} w_ij and J the longest prefix, the mean over all m examples, less the
-easiness of those that nobody has seen, is
+where p_i = u_{L_i} + s_{c,L_i} is the row's sum of w_ij, n_cj rows of level c have seen j, y_cj is
+the sum of their scores there, and Y_i = sum_{j < L_i} y_ij. So u_k and the s_ck are coupled to b
+and to their neighbours alone. They are the two chains of ``chains``, up to R and behind it; the
+border is b, u_R and the s_cR, to which the later rows are coupled, too. With J the longest prefix,
+the mean over all m examples, less the easiness of those that nobody has seen, is
 
-    m M_i = Y_i + (m - L_i) (x_i . b + d_i) + u_J - u_{L_i} + noise,                           (6)
-    Cov(M)_ik = c_i' A^-1 c_k + [i = k] ((m - L_i)^2 v_d s^2 g_i + (m - L_i) s^2) / m^2,       (7)
+    m M_i = Y_i + (m - L_i) (x_i . b + d_i) + u_J + s_cJ - p_i + noise,                       (6)
+    Cov(M)_ik = c_i' C c_k + [i = k] ((m - L_i)^2 v_d s^2 g_i + (m - L_i) s^2) / m^2,         (7)
 
-c_i being what (6) and (3) have of t: (m - L_i) (1 - L_i v_d g_i) / m at the effects of x_i, and for
-the sums of z and of r_c each, 1 / m at J and -((m - L_i) v_d g_i + 1) / m at L_i.
+where C is the covariance of b, u and s, and c_i what (6) and (3) have of them: at the effects of
+x_i (m - L_i) (1 - L_i v_d g_i) / m, at the sums up to J 1 / m, and at those up to L_i
+-((m - L_i) v_d g_i + 1) / m.
 
 Variances are those of MacKay's fixed point for the evidence, shrunk towards a guess that is worth
 w effects: with b at its posterior mean and k_f effects in the family,
@@ -47,42 +50,32 @@ w effects: with b at its posterior mean and k_f effects in the family,
 and likewise for d, z and r; s^2 is the sum of squared residuals over the number of scores less all
 gammas. gamma counts the effects that the scores determine, so few scores change little.
 
-A fit costs O(K F^2 + (E + J + C R)^3) for F effects per row and E of rows with scores. Where the
-constant is the only effect, it costs O(K + J): of b and the sums u_1, ..., u_J, the matrix is
-tridiagonal but for the row of b. With u_0 = 0 and the differences u_{j+1} - u_j = z_j,
-
-    u' A_uu u = sum_j (l_j (u_{j+1} - u_j)^2 - s_j u_j^2),   A_bu = [sum_{L_i = j} g_i]_j      (9)
-    l_j = 1 / v_z + n_j / s^2,   s_j = sum_{L_i = j} v_d g_i / s^2
-
-The inverse of such a matrix A_uu is p_j q_k for j <= k: q is its first column, and p its last, over
-that one's first number. The row of b adds r_j r_k, where r = (1, -A_uu^-1 A_ub) sd(b).
+A fit costs O(K F^2 + (E + C + J)^2 (E + C) + R^2 C^3) for F effects per row and E in all; without
+axes O(K + J).
 
 This is a model's opinion: nothing here bounds an error probability.
 
 References:
     Searle, Casella and McCulloch (1992), "Variance Components", Wiley: mixed-model equations.
     MacKay (1992), "Bayesian Interpolation", Neural Computation 4(3): (8).
-    Meurant (1992), "A review on the inverse of symmetric tridiagonal and block tridiagonal
-    matrices", SIAM Journal on Matrix Analysis and Applications 13(3): (9).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TypeAlias
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotri, dpttrf, dpttrs
 
+from bestarm_agent.selectors.auto.chains import Chains, Covariance
 from bestarm_agent.stats.arrays import FloatArray, IntArray, one_thread
 
 Family: TypeAlias = tuple[int, ...]  # the axes whose levels its effects belong to, one or two
 # (K, W) columns and weights of the entries of (K, D) rows; those of one column add up
 Loads: TypeAlias = tuple[IntArray, FloatArray]
-Covariance: TypeAlias = Callable[[IntArray, IntArray], FloatArray]  # of any columns, broadcast
 
 CENTRE, CENTRE_VARIANCE = 0.5, 0.25  # of the constant
 _MOST_EFFECTS = 1_000  # modelled; families beyond it count as deviations of the rows
@@ -132,10 +125,6 @@ class Effects:
         """Return the (C, J) sums of values (K,) over the rows of block c longer than j."""
         shape = self.n_blocks, reach + 1
         return suffix(summed(values, self.block[:, None], place[:, None], shape))
-
-    def later_by_effect(self, place: IntArray, values: FloatArray, reach: int) -> FloatArray:
-        """Return the (E, J) sums of values (K,) over the rows with effect l longer than j."""
-        return suffix(summed(values, self.of_row, place[:, None], (len(self), reach + 1)))
 
 
 def _codes(axes: IntArray) -> Iterator[tuple[Family, IntArray]]:
@@ -252,6 +241,7 @@ class CrossedEffects:
         reach = min(int(self._length.max(initial=0)), _MOST_PLACES)
         self._place = np.minimum(self._length, reach)
         self._n_rows = model.later(self._place, np.ones(n_rows), reach)  # (C, J) n_cj
+        self._sums = self._number_sums()
         # Every cell of a prefix as expected first, then the scores in place of what was expected
         # there. So cells without a score need not be listed.
         known = ~np.isnan(score)
@@ -277,57 +267,14 @@ class CrossedEffects:
         model, now, n = self.effects, self.variances, len(self.effects)
         weight = np.asarray(1.0 / (now.noise + self._length * now.own), dtype=np.float64)  # g_i
         self._gain = now.own * weight  # v_d g_i
-        n_blocks, reach = self._n_rows.shape
-        if n == 1:
-            mean = self._solve_chain(weight)
-        else:
-            precision, target = self._normal_equations(weight)
-            inverse = inverted(precision)
-            mean = inverse @ target
-            runs = [reach, *[self._near] * (n_blocks if self._near else 0)]
-            # of b and of the running sums, from 0, of z and of each r_c
-            sums = running(running(inverse, n, runs).T, n, runs)
-            self._covariance = lambda one, two: sums[one, two]
-            self._variance = inverse.diagonal().copy()  # of b, z and r
-        self._b, self._z, self._r = np.split(mean, [n, n + reach])
-        self._easiness = np.tile(self._z, (n_blocks, 1))
-        self._easiness[:, : self._near] += self._r.reshape(n_blocks, self._near)
-        self._passed = prefix(self._easiness)
+        found, self._covariance = self._equations(weight).solved()
+        self._b, sums = found[:n], found[self._sums]
+        self._passed = sums[:1] + (sums[1:] if self._near else np.zeros((model.n_blocks, 1)))
+        self._easiness = np.diff(self._passed)
+        self._z, self._r = np.diff(sums[0]), np.diff(sums[1:, : self._near + 1])
         common = self._b[model.of_row].sum(axis=1)
         explained = self._length * common + self._passed[model.block, self._place]
         self._level = np.asarray(common + self._gain * (self._total - explained))  # (3)
-
-    def _solve_chain(self, weight: FloatArray) -> FloatArray:
-        """Solve the normal equations where the constant is the only effect: (9)."""
-        now, size, total = self.variances, self._n_rows.shape[1] + 1, self._total
-        gains, border, drawn = (
-            np.bincount(self._place, values, size)
-            for values in (self._gain, weight, self._gain * total)
-        )
-        link = 1.0 / now.easiness + self._n_rows[0] / now.noise  # l_j
-        # u_0 = 0 is known, and so of infinite precision
-        diagonal = np.append(np.inf, link + np.append(link[1:], 0.0)) - gains / now.noise
-        pivots, factors, failed = dpttrf(diagonal, np.append(0.0, -link[1:]))
-        if failed:
-            raise np.linalg.LinAlgError("a precision matrix is not positive definite")
-        sides = np.zeros((size, 4))
-        sides[1, 0] = sides[-1, 1] = 1.0
-        sides[:, 2] = border
-        sides[:, 3] = -(np.diff(self._at_place[0], prepend=0.0, append=0.0) + drawn) / now.noise
-        first, last, of_border, of_target = dpttrs(pivots, factors, sides)[0].T
-        variance = 1.0 / (1.0 / CENTRE_VARIANCE + self._length @ weight - border @ of_border)
-        constant = variance * (weight @ total - border @ of_target)
-        p, q = np.append(0.0, last / last[1]), np.append(0.0, first)
-        r = np.sqrt(variance) * np.append(1.0, -of_border)
-
-        def covariance(one: IntArray, two: IntArray) -> FloatArray:
-            own = p[np.minimum(one, two)] * q[np.maximum(one, two)]
-            return np.asarray(own + r[one] * r[two])
-
-        self._covariance = covariance
-        of_z = q[2:] * np.diff(p[1:]) - p[1:-1] * np.diff(q[1:]) + np.diff(r[1:]) ** 2
-        self._variance = np.append(variance, of_z)
-        return np.append(constant, np.diff(of_target - constant * of_border))
 
     @property
     def _near(self) -> int:
@@ -335,60 +282,92 @@ class CrossedEffects:
         n_blocks, reach = self._n_rows.shape
         return min(reach, _MOST_SHARED // n_blocks) if n_blocks > 1 else 0
 
-    def _normal_equations(self, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the matrix (4) and the right side (5), for b, z and r."""
-        model, now, place = self.effects, self.variances, self._place
-        n, (n_blocks, reach), near = len(model), self._n_rows.shape, self._near
-        gain, places = now.own * weight, np.arange(reach)
-        size = n + reach + n_blocks * near
-        z, r = slice(n, n + reach), slice(n + reach, size)
-        precision, target = np.zeros((size, size)), np.zeros(size)
-        precision[:n, :n] = summed(self._length * weight, model.of_row, model.of_row, (n, n))
-        precision[:n, z] = model.later_by_effect(place, weight, reach)
-        later = model.later(place, gain / now.noise, reach)  # S_cj
-        precision[z, z] = -later.sum(axis=0)[np.maximum.outer(places, places)]
-        seen = self._n_rows / now.noise
-        for block in range(n_blocks if near else 0):
-            own = slice(n + reach + block * near, n + reach + (block + 1) * near)
-            members = np.where(model.block == block, weight, 0.0)
-            precision[:n, own] = model.later_by_effect(np.minimum(place, near), members, near)
-            cross = -later[block, np.maximum.outer(places, places[:near])]
-            cross[places[:near], places[:near]] += seen[block, :near]
-            precision[z, own], precision[own, z] = cross, cross.T
-            precision[own, own] = cross[:near]
-        precision[n:, :n] = precision[:n, n:].T
-        family = np.array([CENTRE_VARIANCE, *map(now.of, model.families)])
-        diagonal = np.full(size, 1.0 / now.shared)
-        diagonal[:n] = 1.0 / family[model.family + 1]
-        diagonal[z] = 1.0 / now.easiness + seen.sum(axis=0)
-        precision[np.diag_indices(size)] += diagonal
-        residual = self._at_place - model.later(place, gain * self._total, reach)
-        target[:n] = model.later_by_effect(np.minimum(place, 1), weight * self._total, 1)[:, 0]
-        target[z] = residual.sum(axis=0) / now.noise
-        target[r] = residual[:, :near].ravel() / now.noise
-        return precision, target
+    def _number_sums(self) -> IntArray:
+        """Return the numbers of the unknowns u_0 to u_J, and of s_c0 to s_cJ for each c.
+
+        b comes first, then u_R and all s_cR; then u and all s of each place before R, place by
+        place; then u behind R. The last number is that of the sums of nothing, which are 0.
+        """
+        n, (n_blocks, reach), near = len(self.effects), self._n_rows.shape, self._near
+        size = 1 + n_blocks if near else 0  # of a group
+        end = n + near * size + reach - near
+        sums = np.full((max(1, size), reach + 1), end)
+        if near:
+            group = n + np.arange(size)
+            sums[:, near:] = group[:, None]
+            sums[:, 1:near] = group[:, None] + size * np.arange(1, near)
+        sums[0, near + 1 :] = np.arange(end - reach + near, end)
+        return sums
+
+    def _equations(self, weight: FloatArray) -> Chains:
+        """Return what the least (4) solves."""
+        model, now, near, sums = self.effects, self.variances, self._near, self._sums
+        n, end, n_rows, noise = len(model), int(sums[0, 0]), len(weight), now.noise
+        group = n + (len(sums) if near else 0)  # where the border ends
+        path = sums[:1, self._place].T  # (K, 1 or 2) the sums of which p_i is made
+        if near:
+            path = np.column_stack([path, sums[1 + model.block, self._place]])
+        # Rows are added up by the pairs of unknowns that they couple. The row of what is 0 is left
+        # out in the end.
+        gain, border = self._gain / noise, np.zeros((end + 1, group))
+        border[:n, :n] = summed(self._length * weight, model.of_row, model.of_row, (n, n))
+        border[:, :n] += summed(weight, path, model.of_row, (end + 1, n))
+        inside = np.minimum(path, group) - n  # others in a column of their own
+        border[:, n:] = summed(-gain, path, inside, (end + 1, group - n + 1))[:, :-1]
+        border[:n, n:] = border[n:group, :n].T
+        prior = np.array([CENTRE_VARIANCE, *map(now.of, model.families)])
+        border[np.diag_indices(n)] += 1.0 / prior[model.family + 1]
+        once, one = np.zeros((n_rows, 1), dtype=np.int64), (end + 1, 1)
+        target = summed(weight * self._total, model.of_row, once, one)[:, 0]
+        target -= summed(gain * self._total, path, once, one)[:, 0]
+        target[sums[0, 1:]] -= np.diff(self._at_place.sum(axis=0), append=0.0) / noise
+        # of steps from one place to the next, and of rows that end at a place
+        step, shape = self._n_rows / noise, (len(self._n_rows), sums.shape[1])
+        ends = summed(gain, model.block[:, None], self._place[:, None], shape)
+        groups = links = np.empty((0, len(sums), len(sums)))
+        far = 1.0 / now.easiness + step[:, near:].sum(axis=0)
+        if near:
+            of_r = np.diff(self._at_place[:, :near], append=0.0) / noise
+            target[sums[1:, 1 : near + 1]] -= of_r
+            links = stars(step[:, :near].T, 1.0 / now.easiness, 1.0 / now.shared)
+            groups = links[:-1] + links[1:] - stars(ends[:, 1:near].T)
+            border[n:group, n:group] += links[-1]
+            border[sums[:, near - 1], n:group] -= links[-1]
+            border[n, n] += far[:1].sum()
+            border[sums[0, near + 1 : near + 2], n] -= far[:1]
+        single = far - ends[:, near + 1 :].sum(axis=0)
+        single[:-1] += far[1:]
+        return Chains(border[:end], target[:end], groups, links[1:-1], single, far[1:])
 
     def _next_variances(self) -> Variances:
         """Return the next step of (8)."""
         model, now, seen = self.effects, self.variances, self._length > 0
-        easy, shared = np.split(self._variance[len(model) :], [self._n_rows.shape[1]])
-        used = (self._n_rows[:, : self._near] > 0).ravel()
+        near, every = self._near, np.arange(len(model))
+        variance = self._covariance(every, every)  # of b
+        easy, shared = map(self._of_steps, (self._sums[0], self._sums[1:, : near + 1]))
+        used = (self._n_rows[:, :near] > 0).ravel()
         loads = self._loads(self._gain * self._length, self._gain, np.zeros(len(seen)))
         own = self._level - self._b[model.of_row].sum(axis=1)
         own_variance = self._gain * now.noise + variances_of(loads, self._covariance)
         v_d, n_own = _shrunk(own[seen], own_variance[seen], now.own, GUESS.own)
         v_z, n_easy = _shrunk(self._z, easy, now.easiness, GUESS.easiness)
-        v_r, n_shared = _shrunk(self._r[used], shared[used], now.shared, GUESS.shared)
+        r, r_variance = self._r.ravel()[used], shared.ravel()[used]
+        v_r, n_shared = _shrunk(r, r_variance, now.shared, GUESS.shared)
         n_known, effects = 1.0 + n_own + n_easy + n_shared, {}
         for number, family in enumerate(model.families):
             members = np.flatnonzero(model.family == number)
             effects[family], known = _shrunk(
-                self._b[members], self._variance[members], now.of(family), GUESS.of(family)
+                self._b[members], variance[members], now.of(family), GUESS.of(family)
             )
             n_known += known
         free = max(0.0, float(self._length.sum()) - n_known) + _NOISE_WORTH
         noise = (self._misfit() + _NOISE_WORTH * GUESS.noise) / free
         return Variances(effects, v_d, v_z, v_r, max(noise, _LEAST_VARIANCE))
+
+    def _of_steps(self, sums: IntArray) -> FloatArray:
+        """Return the variances of the differences between neighbours of (..., J + 1) sums."""
+        one, two, covariance = sums[..., :-1], sums[..., 1:], self._covariance
+        return covariance(one, one) + covariance(two, two) - 2.0 * covariance(one, two)
 
     def _misfit(self) -> float:
         """Return the sum of squared residuals of the scores."""
@@ -412,11 +391,10 @@ class CrossedEffects:
 
     def _loads(self, level: FloatArray, seen: FloatArray, end: FloatArray) -> Loads:
         """Return rows c_i: weights (K,) of the effects, of u_{L_i} and of u_J, of both runs."""
-        n, reach, near = len(self.effects), self._n_rows.shape[1], self._near
-        columns = [self.effects.of_row, n + self._place, np.full(len(self._place), n + reach)]
-        if near:
-            start = n + reach + 1 + self.effects.block * (near + 1)
-            columns += [start + np.minimum(self._place, near), start + near]
+        place, block, sums = self._place, self.effects.block, self._sums
+        columns = [self.effects.of_row, sums[0, place], np.full(len(place), sums[0, -1])]
+        if self._near:
+            columns += [sums[1 + block, place], sums[1 + block, -1]]
         weights = [level] * (1 + len(self.effects.families)) + [seen, end] * (len(columns) // 2)
         return np.column_stack(columns), np.column_stack(weights)
 
@@ -430,17 +408,17 @@ def _shrunk(
     return max(estimate, _LEAST_VARIANCE), known
 
 
-def inverted(precision: FloatArray) -> FloatArray:
-    """Invert a positive definite matrix; what no score has touched yet stands on its diagonal."""
-    inverse = np.diag(1.0 / precision.diagonal())
-    touched = np.ix_(*[np.count_nonzero(precision, axis=1) > 1] * 2)
-    # by Cholesky's factors, in half the time of an inverse that knows of no symmetry
-    factor, failed = dpotrf(precision[touched].T, clean=False)
-    if failed:
-        raise np.linalg.LinAlgError("a precision matrix is not positive definite")
-    upper, _ = dpotri(factor, overwrite_c=True)
-    inverse[touched] = np.triu(upper) + np.triu(upper, 1).T
-    return inverse
+def stars(arms: FloatArray, centre: float = 0.0, own: float = 0.0) -> FloatArray:
+    """Return (m, C + 1, C + 1) matrices of squares a_c (x_0 + x_c)^2, for (m, C) ``arms`` a_c.
+
+    ``centre`` and ``own`` are added to the squares of x_0 and of each x_c.
+    """
+    m, n = arms.shape
+    made, each = np.zeros((m, n + 1, n + 1)), np.arange(1, n + 1)
+    made[:, 0, 0] = centre + arms.sum(axis=1)
+    made[:, 0, 1:] = made[:, 1:, 0] = arms
+    made[:, each, each] = own + arms
+    return made
 
 
 def summed(values: FloatArray, one: IntArray, two: IntArray, shape: tuple[int, int]) -> FloatArray:
@@ -464,17 +442,6 @@ def suffix(ends: FloatArray) -> FloatArray:
         array([[11.,  1.]])
     """
     return np.asarray(ends[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:])
-
-
-def running(matrix: FloatArray, n: int, runs: list[int]) -> FloatArray:
-    """Replace each of the runs of columns from ``n`` on by its running sums, from 0."""
-    sums = np.zeros((len(matrix), matrix.shape[1] + len(runs)))
-    sums[:, :n] = matrix[:, :n]
-    start, to = n, n
-    for run in runs:
-        np.cumsum(matrix[:, start : start + run], axis=1, out=sums[:, to + 1 : to + 1 + run])
-        start, to = start + run, to + run + 1
-    return sums
 
 
 def variances_of(loads: Loads, covariance: Covariance) -> FloatArray:
