@@ -104,9 +104,29 @@ DOUBTS = [
 ]
 
 
+# 46 behind a label that says so, and numbers behind other labels
+LABELLED = (
+    *('{"answer": 46, "confidence": 0.9}', '{"reasoning": "12 + 34", "answer": "46", "steps": 2}'),
+    '```json\n{\n  "final_answer": 46,\n  "confidence": {"value": 0.8}\n}\n```',
+    *("Answer: 46\nConfidence: 0.9", "**Answer:** $46\n**Confidence:** high (95 %)"),
+    *("My final answer: 46 km\nStep 1: 12\nStep 2: 34", "- Antwort: 46\n- Sicherheit: 90 %"),
+    *(
+        "答案：46\n置信度：90%",
+        "Answer: 46\n\nQuestion: Tom has 5 apples",
+        "{'result': 46, 'n': 3}",
+    ),
+)
+# 46 is the last number, whatever another label said before
+UNLABELLED = (
+    *("Answer: 5\nNo, it is 46", "Answer: let us think of 3 boxes\nTotal: 46", "Note: 5\nSum: 46"),
+    *("Answer: 5\nConfidence: 0.9\nAnswer: 46", "Answer: none\nSum: 46"),
+)
+
+
 @pytest.mark.parametrize(
     ("text", "reference", "expected"),
     [
+        *((text, "46", RIGHT) for text in (*LABELLED, *UNLABELLED)),
         *((text, number, RIGHT) for number, texts in SAYING.items() for text in texts),
         *((text, "46", UNPARSABLE) for text in SAYING_NOTHING),
         ("46.5", "46", WRONG),

@@ -136,7 +136,16 @@ _TERM, _TERM_FIRST = re.compile(rf"\d{_SIGN}\S?$"), re.compile(rf"{_SIGN}[^\w\s]
 # amounts come before it, which it may add up: "5 ft 7 in (67 in)".
 _UNIT = r"[\s\\%°*$€£¥]{0,6}(?:\\text\w*\{[^{}]*\}|[^\W\d_][^\s()（]*)?[\s*$]{0,3}"
 _REMARK = re.compile(rf"{_UNIT}(?<!\\)[(（][^=≈()（]*")
+# The label of a line ("**Confidence:** high"), or of a key in JSON; and those of an answer.
+_LABEL = re.compile(r"[\W_]*([^\W\d_][\w ']{0,40}?)[*_\s\"']*[:：][*_\s\"']*")
+_KEY = re.compile(r"[{,]\s*([\"'])(\w+)\1\s*:")
+_OF_ANSWER = re.compile(
+    r"(?:(?:the|my|final|correct|numeric(?:al)?)[ _])*(?:answer|ans|result|antwort|ergebnis"
+    r"|respuesta|resultado|réponse|résultat|risposta|risultato|resposta|ответ|答案|答え|回答)",
+    re.IGNORECASE,
+)
 _AND = re.compile(r"\s?[^\W\d_]+(?:,|\s[^\W\d_]+)?\s")
+_CLOSE = 4  # characters between a label and its number, such as a currency
 _LATEX_SPACES = {"\\,": "\u2009", "\\;": "\u2009", "\\ ": "\u2009", "\\!": ""}
 
 
@@ -151,7 +160,8 @@ def last_number(text: str, decimal: Mark | None = None) -> Number | None:
     r"""Return the last number of a text that is no term and no remark; None if it has none.
 
     Terms are those of a sum or product, remarks stand in parentheses behind another number. Where
-    all are terms, the last of these.
+    all are terms, the last of these. Numbers with labels of their own behind ``Answer: 42``, or in
+    JSON, are remarks on that one.
 
     Read are 1,234.50, 1.234,50, 50 000, -5, −$5, 1.5e-3, 2 × 10^3, 3/4, 2 1/2, .5, 3 million, and
     46 % as 46. Where the text holds ``\boxed{...}``, it is the last in the last of these.
@@ -181,6 +191,8 @@ def _last_line(text: str) -> list[re.Match[str]]:
     # gives 46.
     boxed = _boxed(text)
     lines = text.splitlines() if boxed is None else [boxed]
+    if boxed is None and (stated := _stated(text)):
+        return [stated]
     # Terms and remarks explain an answer ("7, since 3 + 4") and are none, unless there is no other.
     for pattern, read in ((_LISTED, _answers), (_LISTED, _matches), (None, _matches)):
         for line in reversed(lines):
@@ -188,6 +200,24 @@ def _last_line(text: str) -> list[re.Match[str]]:
             if matches := [*read(line[start.end() :] if start else line)]:
                 return matches
     return []
+
+
+def _stated(text: str) -> re.Match[str] | None:
+    """Return the number behind ``answer:``, where numbers with other labels follow it alone.
+
+    They say how sure the answer is, or how it was found: ``{"answer": 42, "confidence": 0.9}``.
+    """
+    others = False
+    for line in reversed(_KEY.sub(r"\n\2:", text).splitlines()):
+        label = _LABEL.match(line)
+        numbers = [*_matches(line[label.end() :] if label else line)]
+        if label and _OF_ANSWER.fullmatch(label[1]):
+            is_one = len(numbers) == 1 and numbers[0].start() < _CLOSE
+            return numbers[0] if others and is_one else None
+        if numbers and not label:
+            return None
+        others |= bool(numbers)
+    return None
 
 
 def _answers(line: str) -> Iterator[re.Match[str]]:
@@ -394,8 +424,8 @@ class NumericJudge(RuleJudge[NumericOptions, ReadNumber]):
 
     adapter = "numeric"
     # 2: a number is read as a whole, or not at all; 3: those of sources are none, 4: nor are terms,
-    # 5: nor remarks
-    version = 5
+    # 5: nor remarks, 6: what has another label behind "answer:" is none
+    version = 6
     recognises = True
     options_type = NumericOptions
 
