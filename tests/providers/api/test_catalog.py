@@ -291,6 +291,30 @@ def test_the_command_checks_by_the_list_of_models(
         assert "another-key" not in shown.err + shown.out
 
 
+@pytest.mark.parametrize(
+    ("key", "named"), [(", key: none", "name its variable"), ("", "name OPENAI_API_KEY")]
+)
+def test_where_no_key_was_sent_none_is_called_wrong(
+    tmp_path: Path,
+    api: FakeApi,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    key: str,
+    named: str,
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    (tmp_path / "providers").mkdir()
+    (tmp_path / "providers" / "mine.yaml").write_text(
+        f"name: mine\nadapter: openai\noptions: {{base_url: {api.openai_url}{key}}}\n"
+    )
+    monkeypatch.setenv("BESTARM_CATALOG_DIRS", str(tmp_path))
+    shown = invoke(capsys, "providers", "mine", "--check")
+    assert shown.code == 1
+    assert f"wants a key (HTTP 401), and none was sent; {named} as the provider's" in " ".join(
+        shown.err.split()
+    )
+
+
 def test_a_study_sets_the_address_that_is_asked(
     tmp_path: Path, api: FakeApi, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,7 @@ from bestarm_agent.domain.redaction import REDACTED, masked
 from bestarm_agent.domain.values import Json
 from bestarm_agent.errors import Blame, FailureKind, ProviderError
 from bestarm_agent.providers.api.endings import Ending
-from bestarm_agent.providers.api.endpoints import Endpoint
+from bestarm_agent.providers.api.endpoints import NO_KEY, Endpoint
 from bestarm_agent.providers.api.headers import retry_after, should_retry, wait_in
 from bestarm_agent.providers.api.protocol import MalformedError, as_object, objects_in
 from bestarm_agent.providers.failures import failure
@@ -260,6 +260,12 @@ def _message(status: int, kind: FailureKind, explanation: str, endpoint: Endpoin
         # What is said of a wrong key may hold parts of it. 403 may as well be about a country, or
         # come from a firewall.
         why = f": {_clean(explanation, endpoint)}" if status == _FORBIDDEN and explanation else ""
+        if endpoint.key == NO_KEY:
+            name = "its variable" if endpoint.key_source == NO_KEY else endpoint.key_source
+            return (
+                f"{endpoint.address} wants a key (HTTP {status}{why}), and none was sent; name "
+                f"{name} as the provider's `key`"
+            )
         return (
             f"{endpoint.address} did not accept the key (HTTP {status}{why}); set "
             f"{endpoint.key_source} to a key that may use this model"
