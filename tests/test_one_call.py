@@ -341,7 +341,7 @@ NO_SCORES: list[tuple[object, str]] = [
         (right, {"candidates": [1, 1]}, "is the second candidate called"),
         (right, {"confidence": 2.0}, "confidence"),
         (right, {"selector": "ucb_e"}, "did you mean `ucb-e`"),
-        (right, {"budget": Budget(usd=1)}, "usd_per_call"),
+        (right, {"budget": Budget(usd=1)}, "say what a call costs at most as `usd_per_call`$"),
         (right, {"in_flight": 0}, "in_flight"),
         (right, {"overrides": {"stop.within": 3}}, "within"),
     ],

@@ -120,6 +120,8 @@ def find_best(
     except ValueError:
         got = f"got {usd_per_call!r:.60}"
         raise ConfigError(f"`usd_per_call` must be dollars, 0 or more, {got}") from None
+    if usd_nanos is None and isinstance(budget, Budget) and budget.usd_nanos is not None:
+        raise ConfigError("`budget` caps dollars: say what a call costs at most as `usd_per_call`")
     named, rows = _named(candidates), _rows(examples, "examples")
     if not named or (len(named) == 1 and not overrides):  # one may be scored, if that is asked for
         few = "is only one candidate" if named else "are no candidates"
