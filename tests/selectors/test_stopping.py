@@ -81,7 +81,7 @@ def count_wrong(
     for seed in range(runs):
         matrix = matrix_of(seed)
         pairs = opened(rule, len(matrix.scores), N, seed=seed, **asked)
-        pairs.answer.review = lambda top_k: None  # type: ignore[method-assign] # level: go on
+        pairs.answer.review = lambda *_: None  # type: ignore[method-assign] # level: go on
         results.append(declared(pairs, matrix, seed, how))
     ever, wrongly = np.sum(results, axis=0)
     return int(ever), int(wrongly)

@@ -273,12 +273,18 @@ class Answer:
         undecided = self._proofs.undecided(best)
         return Stop.INDIFFERENT if any(rivals.any() for _, rivals in undecided) else Stop.SEPARATED
 
-    def review(self, top_k: int) -> None:
-        """See whether the best are near enough to stop, whenever 2 % more scores are in."""
+    def review(self, top_k: int, coming: int = 0) -> None:
+        """See whether the best are near enough to stop, whenever 2 % more scores are in.
+
+        Of a log, whose next ``coming`` scores are known, the last look alone counts.
+        """
         if self.until_review > 0 or self.barred.all():
             return
-        n, gap, leading = self._table.n_scores, self._problem.within, self.leading(top_k)
+        n, gap = self._table.n_scores, self._problem.within
         self._next_review = n + max(1, int(_SHARE_NEW * n))
+        if self._next_review <= n + coming:
+            return
+        leading = self.leading(top_k)
         is_valid = self._guarantee() is not Guarantee.HEURISTIC
         self.is_within = gap is not None and is_valid and self._proofs.are_within(gap, leading)
         self.is_level = self._problem.ends_level and top_k == 1 and self._are_level(leading[0])

@@ -121,13 +121,16 @@ class Pairs:
             self.table.tell(result)
             self._heed(result)
 
-    def _heed(self, latest: Tell) -> None:
-        """Let the rule and its answer look at the table, of which this is the latest outcome."""
+    def _heed(self, latest: Tell, coming: int = 0) -> None:
+        """Let the rule and its answer look at the table, of which this is the latest outcome.
+
+        ``coming`` scores of a log follow it, before anything is chosen.
+        """
         self.answer.forget()
         self.rule.told(latest)
         self.answer.forget()
         if self.rule.seeks_best:
-            self.answer.review(self.rule.top_k)
+            self.answer.review(self.rule.top_k, coming)
 
     def replay(self, moves: Moves) -> None:
         """Take in the next asks and outcomes of a log, as ``adopt`` and ``tell`` would each.
@@ -146,6 +149,7 @@ class Pairs:
         # ask is the first of the next moves, and the answer notes asks before the table has them.
         is_tell, n_moves = moves["number"] < 0, len(moves)
         n_told, asks = np.cumsum(is_tell), np.flatnonzero(~is_tell)
+        n_scored = np.cumsum(is_tell & (moves["state"] != State.VOID))
         commits = asks[self.answer.commits(moves["candidate"][asks])]
         start = 0
         while start < n_moves:
@@ -158,7 +162,7 @@ class Pairs:
             self.table.take(moves[start:end])
             for latest in events_of(moves[start:end][is_tell[start:end]][-1:]):
                 if isinstance(latest, Tell):
-                    self._heed(latest)
+                    self._heed(latest, int(n_scored[-1] - n_scored[end - 1]))
             start = end
 
     def add_candidates(
