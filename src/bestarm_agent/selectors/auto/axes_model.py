@@ -317,9 +317,9 @@ class CrossedEffects:
         border[:n, n:] = border[n:group, :n].T
         prior = np.array([CENTRE_VARIANCE, *map(now.of, model.families)])
         border[np.diag_indices(n)] += 1.0 / prior[model.family + 1]
-        once, one = np.zeros((n_rows, 1), dtype=np.int64), (end + 1, 1)
-        target = summed(weight * self._total, model.of_row, once, one)[:, 0]
-        target -= summed(gain * self._total, path, once, one)[:, 0]
+        column, shape = np.zeros((n_rows, 1), dtype=np.int64), (end + 1, 1)
+        target = summed(weight * self._total, model.of_row, column, shape)[:, 0]
+        target -= summed(gain * self._total, path, column, shape)[:, 0]
         target[sums[0, 1:]] -= np.diff(self._at_place.sum(axis=0), append=0.0) / noise
         # of steps from one place to the next, and of rows that end at a place
         step, shape = self._n_rows / noise, (len(self._n_rows), sums.shape[1])

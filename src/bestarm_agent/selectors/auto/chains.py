@@ -32,7 +32,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpttrf, dpttrs, dtrtri
 
 from bestarm_agent.stats.arrays import FloatArray, IntArray
 
-_TOGETHER = 64  # unknowns of small groups that are eliminated together
+_TOGETHER = 40  # unknowns of small groups that are eliminated together
 Covariance: TypeAlias = Callable[[IntArray, IntArray], FloatArray]  # of any unknowns, broadcast
 
 
