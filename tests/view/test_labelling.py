@@ -91,6 +91,10 @@ def test_no_difference_is_a_verdict_and_back_mends_a_slip(store: Path) -> None:
             "first => document.querySelector('main pre').innerText === first", arg=first
         )
         await grade(page)
+        # its status may be that of the slip: the page goes on once the scores are stored
+        await page.wait_for_function(
+            "first => document.querySelector('main pre').innerText !== first", arg=first
+        )
 
     browse(store, scene)
     [file] = store.parent.glob("*.labels.jsonl")
