@@ -113,12 +113,13 @@ LABELLED = (
     *(
         "答案：46\n置信度：90%",
         "Answer: 46\n\nQuestion: Tom has 5 apples",
-        "{'result': 46, 'n': 3}",
+        "{'final_result': 46, 'n': 3}",
     ),
 )
 # 46 is the last number, whatever another label said before
 UNLABELLED = (
     *("Answer: 5\nNo, it is 46", "Answer: let us think of 3 boxes\nTotal: 46", "Note: 5\nSum: 46"),
+    *("Step 1: 3 x 4\nResult: 12\nStep 2: 12 + 34\nTotal: 46", "{'result': 12, 'total': 46}"),
     *("Answer: 5\nConfidence: 0.9\nAnswer: 46", "Answer: none\nSum: 46"),
 )
 

@@ -137,11 +137,12 @@ _TERM, _TERM_FIRST = re.compile(rf"\d{_SIGN}\S?$"), re.compile(rf"{_SIGN}[^\w\s]
 _UNIT = r"[\s\\%°*$€£¥]{0,6}(?:\\text\w*\{[^{}]*\}|[^\W\d_][^\s()（]*)?[\s*$]{0,3}"
 _REMARK = re.compile(rf"{_UNIT}(?<!\\)[(（][^=≈()（]*")
 # The label of a line ("**Confidence:** high"), or of a key in JSON; and those of an answer.
+# "Result" is none: a step of several has one, too, and that of the last may be called a total.
 _LABEL = re.compile(r"[\W_]*([^\W\d_][\w ']{0,40}?)[*_\s\"']*[:：][*_\s\"']*")
 _KEY = re.compile(r"[{,]\s*([\"'])(\w+)\1\s*:")
 _OF_ANSWER = re.compile(
-    r"(?:(?:the|my|final|correct|numeric(?:al)?)[ _])*(?:answer|ans|result|antwort|ergebnis"
-    r"|respuesta|resultado|réponse|résultat|risposta|risultato|resposta|ответ|答案|答え|回答)",
+    r"(?:(?:the|my|final|correct|numeric(?:al)?)[ _])*(?:answer|ans|antwort|respuesta"
+    r"|réponse|risposta|resposta|ответ|答案|答え|回答)|final[ _]result",
     re.IGNORECASE,
 )
 _AND = re.compile(r"\s?[^\W\d_]+(?:,|\s[^\W\d_]+)?\s")

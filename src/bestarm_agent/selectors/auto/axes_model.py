@@ -390,7 +390,7 @@ class CrossedEffects:
         return Posterior(mean, np.sqrt(variance), loads, self._covariance)
 
     def _loads(self, level: FloatArray, seen: FloatArray, end: FloatArray) -> Loads:
-        """Return rows c_i: weights (K,) of the effects, of u_{L_i} and of u_J, of both runs."""
+        """Return rows c_i: weights (K,) of the effects, and of the sums up to L_i and up to J."""
         place, block, sums = self._place, self.effects.block, self._sums
         columns = [self.effects.of_row, sums[0, place], np.full(len(place), sums[0, -1])]
         if self._near:

@@ -66,12 +66,12 @@ class Chains:
         of_border, inner = np.split(sides, [n_border])
         inverse, of_groups = self._of_groups(inner[:n_grouped])
         first, last, of_single = self._of_single(inner[n_grouped:])
-        found = np.vstack([of_groups, of_single])
+        found = np.vstack([of_groups, of_single])  # (1): X, and the same of the right side
         left = of_border - inner[:, :-1].T @ found
-        root = dtrtri(_cholesky(left[:, :-1]), lower=1)[0].T  # R
+        root = dtrtri(_cholesky(left[:, :-1]), lower=1)[0].T  # (1): R
         mean = root @ (root.T @ left[:, -1])
         mean = np.concatenate([mean, found[:, -1] - found[:, :-1] @ mean, [0.0]])
-        spread = np.vstack([root, -found[:, :-1] @ root, np.zeros((1, n_border))])  # Y
+        spread = np.vstack([root, -found[:, :-1] @ root, np.zeros((1, n_border))])  # (1): Y
         p, q = (np.pad(one, (n_border + n_grouped, 1)) for one in (last, first))
         if n_border == 1:  # a column of numbers need not become a matrix
             column = spread[:, 0]
@@ -103,8 +103,8 @@ class Chains:
             block = self._block(start, min(start + starts.step, m))
             if start:
                 link, first = self.links[start - 1], slice(here.start, here.start + q)
-                ahead.append(each[-1][:, -q:] @ link)
-                block[:q, :q] -= link @ ahead[-1][-q:]
+                ahead.append(each[-1][:, -q:] @ link)  # (2): W
+                block[:q, :q] -= link @ ahead[-1][-q:]  # (2): D
                 found[first] += ahead[-1].T @ found[spans[len(each) - 1]]
             lower, _ = dpotri(_cholesky(block), lower=1)
             each.append(np.tril(lower) + np.tril(lower, -1).T)
@@ -114,20 +114,20 @@ class Chains:
             if here.stop < m * q:
                 first = slice(here.stop, here.stop + q)
                 found[here] += ahead[k] @ found[first]
-                others = ahead[k] @ inverse[first, later]
-                own = own + others[:, :q] @ ahead[k].T
+                others = ahead[k] @ inverse[first, later]  # (3): G_kl
+                own = own + others[:, :q] @ ahead[k].T  # (3): G_kk
                 inverse[here, later], inverse[later, here] = others, others.T
             inverse[here, here] = own
         return inverse, found
 
     def _block(self, start: int, stop: int) -> FloatArray:
         """Return the part of A that some groups have among themselves."""
-        each, size = np.arange(stop - start), self.groups.shape[1] * (stop - start)
-        block = np.zeros((len(each), size // len(each), len(each), size // len(each)))
+        n, q, each = stop - start, self.groups.shape[1], np.arange(stop - start)
+        block = np.zeros((n, q, n, q))
         block[each, :, each, :] = self.groups[start:stop]
         before, after = each[:-1], each[1:]
         block[before, :, after, :] = block[after, :, before, :] = -self.links[start : stop - 1]
-        return block.reshape(size, size)
+        return block.reshape(n * q, n * q)
 
     def _of_single(self, sides: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return q, p, and the inverse of the single ones' part times (n, B + 1) ``sides``."""
