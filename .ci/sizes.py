@@ -28,7 +28,7 @@ ALLOWED = {
     "history in the intervals of means; places that nobody states": 200,
     "selection: given back by rules, proofs and pairs": -115,
     "thousands of models and long logs: limits that say when they change": 42,
-    "fits of `auto` with axes: chains behind a border; looks that are not the last": 69,
+    "fits of `auto` with axes: chains behind a border; looks that are not the last": 71,
     "a run asked again: replies from the cache have their price": 2,
 }
 

@@ -161,7 +161,10 @@ async def write_study(folder: Path, rule: str, n_answers: int, n_examples: int) 
         columns = LogColumns(state := RunState())
         await columns.read(store, log.run_id, columns.take, lambda moves: None)
         bought = {tuple(pair) for pair in state.asks[["candidate", "example"]].tolist()}
-        turns = ((seq % K, seq // K) for seq in range(n_answers + len(bought)))
+        # Rules that compare candidates on one order of examples begin with the one that was bought.
+        first = {place for _, place in bought}
+        places = sorted(range(n_examples), key=lambda place: place not in first)
+        turns = ((seq % K, places[seq // K]) for seq in range(n_answers + len(bought)))
         left = [pair for pair in turns if pair not in bought][: n_answers - len(bought)]
         await put(log, columns, [Resumed(AT, "0.1.0"), *answers(len(bought), left)])
     return path

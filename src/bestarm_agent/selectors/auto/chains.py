@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf, dpotri, dpttrf, dpttrs, dtrtri
 
 from bestarm_agent.stats.arrays import FloatArray, IntArray
@@ -76,22 +77,26 @@ class Chains:
         if n_border == 1:  # a column of numbers need not become a matrix
             column = spread[:, 0]
 
-            def shared(one: IntArray, two: IntArray) -> FloatArray:
-                return np.asarray(column[one] * column[two])
+            def shared(low: IntArray, high: IntArray) -> FloatArray:
+                return np.asarray(column[low] * column[high])
         else:
-            matrix = spread @ spread.T
+            matrix = dsyrk(1.0, spread.T, trans=1)  # the upper half: the lower is 0
             matrix[n_border : n_border + n_grouped, n_border : n_border + n_grouped] += inverse
 
-            def shared(one: IntArray, two: IntArray) -> FloatArray:
-                return np.asarray(matrix[one, two])
+            def shared(low: IntArray, high: IntArray) -> FloatArray:
+                return np.asarray(matrix[low, high])
 
-        return (
-            mean,
-            lambda one, two: shared(one, two) + p[np.minimum(one, two)] * q[np.maximum(one, two)],
-        )
+        def covariance(one: IntArray, two: IntArray) -> FloatArray:
+            low, high = np.minimum(one, two), np.maximum(one, two)
+            return shared(low, high) + p[low] * q[high]
+
+        return mean, covariance
 
     def _of_groups(self, sides: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the inverse of the groups' part, and that times (m q, B + 1) ``sides``."""
+        """Return the inverse of the groups' part, and that times (m q, B + 1) ``sides``.
+
+        Of the inverse the upper half counts.
+        """
         m, q = self.groups.shape[:2]
         found, inverse = sides.copy(), np.zeros((m * q, m * q))
         # Several small groups are eliminated together, as one. Only the first q columns of its W
@@ -107,7 +112,8 @@ class Chains:
                 block[:q, :q] -= link @ ahead[-1][-q:]  # (2): D
                 found[first] += ahead[-1].T @ found[spans[len(each) - 1]]
             lower, _ = dpotri(_cholesky(block), lower=1)
-            each.append(np.tril(lower) + np.tril(lower, -1).T)
+            lower[np.diag_indices(len(lower))] /= 2.0  # its upper half is 0
+            each.append(lower + lower.T)
         for k, here in reversed([*enumerate(spans)]):
             own, later = each[k], slice(here.stop, m * q)
             found[here] = own @ found[here]
@@ -116,7 +122,7 @@ class Chains:
                 found[here] += ahead[k] @ found[first]
                 others = ahead[k] @ inverse[first, later]  # (3): G_kl
                 own = own + others[:, :q] @ ahead[k].T  # (3): G_kk
-                inverse[here, later], inverse[later, here] = others, others.T
+                inverse[here, later] = others
             inverse[here, here] = own
         return inverse, found
 
