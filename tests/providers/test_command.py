@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.domain.values import Json, Message, Reply, Request
@@ -105,6 +106,20 @@ class TestConformance(ProviderSuite):
             requests=[ask(f"hello {n}") for n in range(3)],
             failing=[ask(what) for what in ("fail", "garbage", "refuse", "killed", "silent")],
             nonsense=(),
+        )
+
+
+class TestOnUvloop(TestConformance):
+    """Some web servers run it; a start that is cancelled must not leave a program behind."""
+
+    @pytest.fixture
+    def case(self, base: Path) -> ProviderCase:
+        return ProviderCase(
+            build=lambda: build(base, in_flight=2),
+            requests=[ask(f"hello {n}") for n in range(3)],
+            failing=[ask(what) for what in ("fail", "silent")],
+            nonsense=(),
+            run=uvloop.run,
         )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+import uvloop
 from sqlalchemy import Engine, event
 
 from bestarm_agent.errors import StoreError
@@ -61,6 +62,21 @@ async def test_what_is_queued_at_once_shares_a_transaction_and_a_wake_up(
             # the first put at once, the others and their outcomes in a few transactions more
             assert len(noted) == wake_ups.call_count
             assert len(noted) < 10
+
+
+def test_what_is_waited_for_is_written_in_the_same_turn_on_any_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a web server, which often runs uvloop: its timers are no handles of asyncio's."""
+    monkeypatch.setattr(module, "_LONGEST_WAIT", 3600.0)
+
+    async def write() -> None:
+        async with asyncio.timeout(60), await Store.connect(tmp_path / "runs.db") as store:
+            log = await begin(store)
+            log.append(asked(0))  # which nothing waits for: it sets the timer
+            await log.flush()
+
+    uvloop.run(write())
 
 
 async def test_a_full_disk_surfaces_everywhere_and_spares_what_was_flushed(tmp_path: Path) -> None:

@@ -101,22 +101,28 @@ class ChildProcess:
         """Start a program; raises OSError or ValueError if it cannot be started."""
         loop = asyncio.get_running_loop()
         output = asyncio.subprocess.PIPE if log is None else os.open(log, _LOG_FLAGS, 0o644)
+        # as asyncio.create_subprocess_exec does it, which keeps the transport to itself
+        start = loop.subprocess_exec(
+            lambda: _Protocol(loop),
+            *argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            env=dict(variables),
+            start_new_session=True,
+        )
+        starting = asyncio.ensure_future(start)
         try:
-            # as asyncio.create_subprocess_exec does it, which keeps the transport to itself
-            transport, protocol = await loop.subprocess_exec(
-                lambda: _Protocol(loop),
-                *argv,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                cwd=folder,
-                env=dict(variables),
-                start_new_session=True,
-            )
+            return cls(*await asyncio.shield(starting), hidden, log)
+        except asyncio.CancelledError:
+            # Not every event loop ends a program whose start is cancelled.
+            with suppress(OSError, ValueError):
+                await cls(*await starting, hidden, log).end()
+            raise
         finally:
             if log is not None:
                 os.close(output)
-        return cls(transport, protocol, hidden, log)
 
     @property
     def exit_code(self) -> int | None:

@@ -480,7 +480,7 @@ class Writer:
         # inbox, after which only the thread changes it; ``_wake``, on its loop again, ends its
         # wait.
         self._filling: Batch | None = None  # not handed over yet
-        self._hand_over_call: asyncio.Handle | None = None  # the scheduled call that does that
+        self._timer: asyncio.TimerHandle | None = None  # does that, unless something waits for it
         self._latest: Batch | None = None  # the last one handed over
         self._inbox: SimpleQueue[Batch | None] = SimpleQueue()
         self._thread = Thread(target=self._drain, name="bestarm-store", daemon=True)
@@ -503,7 +503,7 @@ class Writer:
         if self._filling is None or self._filling.loop is not loop:
             self.hand_over()  # if there is one, of a loop that has ended
             self._filling = Batch(loop)
-            self._hand_over_call = loop.call_later(_LONGEST_WAIT, self.hand_over)
+            self._timer = loop.call_later(_LONGEST_WAIT, self.hand_over)
         return self._filling
 
     async def wait(self, batch: Batch | None = None) -> None:
@@ -517,9 +517,10 @@ class Writer:
             batch = self.batch()
         # The first wait brings the hand-over forward from a timer to the end of this turn of the
         # loop: whatever else becomes ready in the turn still joins, and shares the commit.
-        if batch is self._filling and isinstance(self._hand_over_call, asyncio.TimerHandle):
-            self._hand_over_call.cancel()
-            self._hand_over_call = batch.loop.call_soon(self.hand_over)
+        if batch is self._filling and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            batch.loop.call_soon(self.hand_over)
         await batch.done.wait()
         if batch.failure is not None:
             raise batch.failure
@@ -530,8 +531,8 @@ class Writer:
         if batch is None:
             return
         self._latest = batch
-        if self._hand_over_call is not None:
-            self._hand_over_call.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._database.in_memory:
             self._commit([batch])
             batch.done.set()
