@@ -19,7 +19,7 @@ SOURCE = ROOT / "src" / "bestarm_agent"
 MEASURED = 30_061
 ALLOWED = {
     "room for corrections": 601,
-    "what comes in: replies, usage, bills, parameters, scores": 1_616,
+    "what comes in: replies, usage, bills, parameters, scores": 1_626,
     "what goes out: the decision as one value, plans, runs asked again, commands": 878,
     "calls, stops and stores: refusals, attempts, doors": 703,
     "people decide: labels, their statement and page, the scorer": 1_130,

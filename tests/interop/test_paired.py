@@ -333,6 +333,7 @@ def test_promptfoo_before_and_after_a_change_of_the_tests(tmp_path: Path) -> Non
         (("a.csv", "a.csv"), (), "a.csv is the same file as a.csv; give each file once"),
         (("a.csv", "link.csv"), (), "link.csv is the same file as a.csv"),
         (("a.csv",), (), "there is one candidate, a, and two are compared; give a file"),
+        (("wide.csv",), (), "if x and y are candidates, write a row for each, with columns can"),
         (("a.csv", "far.csv"), (), "have no example in common: no id is in both (here 'q0', there"),
         (("a.csv", "other.csv"), (), "different metrics, score and grade; score one as the other"),
         (
@@ -369,6 +370,7 @@ def test_errors_name_file_rule_value_and_way_out(
     table(tmp_path / "b.csv", answers([1.0, 1.0, 1.0]))
     table(tmp_path / "far.csv", [{"id": f"z{i}", "score": 1} for i in range(3)])
     table(tmp_path / "other.csv", [{"id": f"q{i}", "grade": 1} for i in range(3)])
+    table(tmp_path / "wide.csv", [{"id": f"q{i}", "x": 1, "y": 0} for i in range(3)])
     table(tmp_path / "high.csv", answers([7.0, 0.0, 1.0]))
     table(tmp_path / "words.csv", [{"id": "q0", "score": "good"}])
     table(tmp_path / "void.csv", [{"id": "q0", "score": ""}, {"id": "x", "score": 0}])

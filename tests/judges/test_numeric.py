@@ -115,12 +115,16 @@ LABELLED = (
         "Answer: 46\n\nQuestion: Tom has 5 apples",
         "{'final_result': 46, 'n': 3}",
     ),
+    *("Answer: 46, confidence 90%", "Answer: 46 km; I am 87.5 % sure", "Answer: 46. Certainty: 9"),
+    *("**Answer:** 46 | **Confidence:** 0.9", "Antwort: 46, zu 90 % sicher"),
 )
 # 46 is the last number, whatever another label said before
 UNLABELLED = (
     *("Answer: 5\nNo, it is 46", "Answer: let us think of 3 boxes\nTotal: 46", "Note: 5\nSum: 46"),
     *("Step 1: 3 x 4\nResult: 12\nStep 2: 12 + 34\nTotal: 46", "{'result': 12, 'total': 46}"),
     *("Answer: 5\nConfidence: 0.9\nAnswer: 46", "Answer: none\nSum: 46"),
+    *("Answer: 3 pairs, so 2 × 23 = 46", "Answer: 40, 43 and 46", "Answer: 90% sure, 46"),
+    *("Answer: 2 h, which is 7200 s, no: 46", "Answer: 50 %, later 46 %", "Answer: 5 m, 46 cm"),
 )
 
 

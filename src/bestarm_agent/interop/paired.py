@@ -84,9 +84,11 @@ def compare_files(
             raise ConfigError(f"no file has a candidate {label!r}; {nearest(label, [*named])}")
     first, *others = [named[label] for label in between] if between else sides
     if not others or first in others:
+        wide = " and ".join(first.metrics) if len(first.metrics) > 1 else ""
+        hint = f"; if {wide} are candidates, write a row for each, with columns candidate and score"
         raise ConfigError(
             f"{', '.join(paths)}: there is one candidate, {first.label}, and two are compared; "
-            "give a file with the results of another on the same examples"
+            f"give a file with the results of another on the same examples{hint if wide else ''}"
         )
     arguments = []
     for other in others:

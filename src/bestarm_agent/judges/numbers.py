@@ -145,6 +145,12 @@ _OF_ANSWER = re.compile(
     r"|réponse|risposta|resposta|ответ|答案|答え|回答)|final[ _]result",
     re.IGNORECASE,
 )
+# What follows an answer in its line: ". Confidence: 90", and of one that is no percentage, ", I am
+# 90 % sure". "44. Wait, it is 46" takes the answer back.
+_ASIDE = re.compile(
+    rf"[^\d=≈,;|]{{0,60}}[,;.|]{_LABEL.pattern}.*"
+    r"|[^\d=≈,;|%]*[,;|][^\d=≈%]*\d{1,3}(?:[.,]\d+)?\s?\\?%[^\d=≈%]*"
+)
 _AND = re.compile(r"\s?[^\W\d_]+(?:,|\s[^\W\d_]+)?\s")
 _CLOSE = 4  # characters between a label and its number, such as a currency
 _LATEX_SPACES = {"\\,": "\u2009", "\\;": "\u2009", "\\ ": "\u2009", "\\!": ""}
@@ -161,8 +167,8 @@ def last_number(text: str, decimal: Mark | None = None) -> Number | None:
     r"""Return the last number of a text that is no term and no remark; None if it has none.
 
     Terms are those of a sum or product, remarks stand in parentheses behind another number. Where
-    all are terms, the last of these. Numbers with labels of their own behind ``Answer: 42``, or in
-    JSON, are remarks on that one.
+    all are terms, the last of these. Numbers with labels of their own behind ``Answer: 42``, in its
+    line or in JSON, are remarks on that one.
 
     Read are 1,234.50, 1.234,50, 50 000, -5, −$5, 1.5e-3, 2 × 10^3, 3/4, 2 1/2, .5, 3 million, and
     46 % as 46. Where the text holds ``\boxed{...}``, it is the last in the last of these.
@@ -204,17 +210,22 @@ def _last_line(text: str) -> list[re.Match[str]]:
 
 
 def _stated(text: str) -> re.Match[str] | None:
-    """Return the number behind ``answer:``, where numbers with other labels follow it alone.
+    """Return the number behind ``answer:``, where remarks with numbers follow it alone.
 
-    They say how sure the answer is, or how it was found: ``{"answer": 42, "confidence": 0.9}``.
+    They say how sure the answer is, or how it was found, behind labels of their own or in the same
+    line: ``{"answer": 42, "confidence": 0.9}``, ``Answer: 42, 90 % sure``.
     """
     others = False
     for line in reversed(_KEY.sub(r"\n\2:", text).splitlines()):
         label = _LABEL.match(line)
         numbers = [*_matches(line[label.end() :] if label else line)]
         if label and _OF_ANSWER.fullmatch(label[1]):
-            is_one = len(numbers) == 1 and numbers[0].start() < _CLOSE
-            return numbers[0] if others and is_one else None
+            first = next(iter(numbers), None)
+            if first is None or first.start() >= _CLOSE:
+                return None
+            is_alone = len(numbers) == 1
+            aside = not is_alone and _ASIDE.fullmatch(first.string, first.end())
+            return first if aside or (others and is_alone) else None
         if numbers and not label:
             return None
         others |= bool(numbers)
@@ -425,8 +436,9 @@ class NumericJudge(RuleJudge[NumericOptions, ReadNumber]):
 
     adapter = "numeric"
     # 2: a number is read as a whole, or not at all; 3: those of sources are none, 4: nor are terms,
-    # 5: nor remarks, 6: what has another label behind "answer:" is none
-    version = 6
+    # 5: nor remarks, 6: what has another label behind "answer:" is none, 7: nor what follows in its
+    # line
+    version = 7
     recognises = True
     options_type = NumericOptions
 
