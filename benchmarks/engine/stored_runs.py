@@ -175,6 +175,11 @@ def written(path: Path, rule: str, n_answers: int, n_examples: int, n_prompts: i
     asyncio.run(write_run(path, rule, n_answers, n_examples, n_prompts))
 
 
+def study_written(folder: Path, rule: str, n_answers: int, n_examples: int) -> Path:
+    """Write a run of a study, in a process of its own."""
+    return asyncio.run(write_study(folder, rule, n_answers, n_examples))
+
+
 def cost_of(command: list[str], path: Path) -> tuple[float, float]:
     """Return the CPU seconds, user and system, and the peak MB of one command's process."""
     program = [sys.executable, "-m", "bestarm_agent", *command, "--store", str(path)]
@@ -225,7 +230,9 @@ def resumed(folder: Path, rule: str, n_answers: int, n_examples: int) -> list[st
     costs = []
     for name, n in (("short", K), ("long", n_answers)):
         (folder / name).mkdir()
-        path = asyncio.run(write_study(folder / name, rule, n, n_examples))
+        # in a process of its own, as its memory would count as that of what it starts
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as writer:
+            path = writer.submit(study_written, folder / name, rule, n, n_examples).result()
         costs.append(cost_of(["resume", "--quiet"], path))
     (base, _), (seconds, megabytes) = costs
     bar = MOST_SECONDS.get(n_answers)

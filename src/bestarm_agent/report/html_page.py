@@ -19,6 +19,7 @@ from math import isfinite, isnan
 import numpy as np
 from jinja2 import Environment, StrictUndefined, Template, select_autoescape
 from markupsafe import Markup, escape
+from numpy.typing import NDArray
 
 from bestarm_agent.domain.events import Told
 from bestarm_agent.domain.spend import NANOS_PER_USD
@@ -34,7 +35,7 @@ from bestarm_agent.report import words
 from bestarm_agent.report.words import marked, question_of
 from bestarm_agent.selectors.types import Guarantee, State
 from bestarm_agent.stats.agreement import Measure
-from bestarm_agent.stats.arrays import FloatArray, IntArray
+from bestarm_agent.stats.arrays import FloatArray
 from bestarm_agent.stats.betting import mean_interval
 from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.store.run_state import RunState, Session
@@ -322,10 +323,10 @@ def course(state: RunState, row: int, alpha: float) -> tuple[list[int], list[Mea
     return moments, means
 
 
-def _places(state: RunState) -> IntArray:
+def _places(state: RunState) -> NDArray[np.int32]:
     """Return how many outcomes came before that of each ask; of a pending one, how many came."""
-    n_before = np.full(state.n_asked, state.n_told)
-    n_before[state.order] = np.arange(state.n_told)
+    n_before = np.full(state.n_asked, state.n_told, dtype=np.int32)
+    n_before[state.order] = np.arange(state.n_told, dtype=np.int32)
     return n_before
 
 

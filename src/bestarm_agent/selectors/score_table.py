@@ -280,7 +280,8 @@ class ScoreTable:
         parts = [memoryview(self._rows[row])[start:end] for row, start, end in ends]
         seqs = np.frombuffer(b"".join(parts), dtype=np.intc)
         low = self._score[seqs]
-        high = np.where(self._state[seqs] == _VOID, 1.0, low)
+        void = self._state[seqs] == _VOID
+        high = np.where(void, 1.0, low) if void.any() else low
         examples = self._example[seqs].astype(np.int64)
         return self._candidate[seqs].astype(np.int64), examples, low, high
 
