@@ -78,8 +78,9 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         "betting certificate mode pairs summary",
         ("tests/certification",),
     ),
-    "judges": ("choice", ("tests/judges",)),
+    "judges": ("choice numbers", ("tests/judges",)),
     "selectors": ("answer", ("tests/selectors/test_answer.py",)),
+    "selectors/auto": ("axes_model chains", ("tests/selectors/auto",)),
     "report": (
         "caveats certificate differences limits markdown matrix page_data pair_sample"
         " progress_text quantities slices text verdicts winners_number",

@@ -146,6 +146,8 @@ UNLABELLED = (
         ("46", ("45", "46"), RIGHT),
         ("47", ("45", "46"), WRONG),
         ("46", "none", "judge-failed"),
+        ("46", "34 and 46", "judge-failed"),
+        ("12\\,345\\,678", "12345678", RIGHT),
     ],
 )
 def test_the_last_number_counts(
