@@ -27,7 +27,7 @@ ALLOWED = {
     "speed: dispatch, standings, stored runs as columns, batches": 700,
     "history in the intervals of means; places that nobody states": 200,
     "selection: given back by rules, proofs and pairs": -115,
-    "thousands of models and long logs: limits that say when they change": 42,
+    "thousands of models and long logs: limits that say when they change": 44,
     "fits of `auto` with axes: chains behind a border; looks that are not the last": 71,
     "a run asked again: replies from the cache have their price": 2,
     "other event loops: programs whose start is cancelled": 6,
