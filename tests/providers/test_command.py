@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from bestarm_agent.domain.spend import Spend, Usage
 from bestarm_agent.domain.values import Json, Message, Reply, Request
@@ -119,7 +118,7 @@ class TestOnUvloop(TestConformance):
             requests=[ask(f"hello {n}") for n in range(3)],
             failing=[ask(what) for what in ("fail", "silent")],
             nonsense=(),
-            run=uvloop.run,
+            run=pytest.importorskip("uvloop").run,
         )
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-import uvloop
 from sqlalchemy import Engine, event
 
 from bestarm_agent.errors import StoreError
@@ -76,7 +75,7 @@ def test_what_is_waited_for_is_written_in_the_same_turn_on_any_loop(
             log.append(asked(0))  # which nothing waits for: it sets the timer
             await log.flush()
 
-    uvloop.run(write())
+    pytest.importorskip("uvloop").run(write())
 
 
 async def test_a_full_disk_surfaces_everywhere_and_spares_what_was_flushed(tmp_path: Path) -> None:
