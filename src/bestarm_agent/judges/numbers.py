@@ -146,7 +146,8 @@ _OF_ANSWER = re.compile(
     re.IGNORECASE,
 )
 # What follows an answer in its line: ". Confidence: 90", and of one that is no percentage, ", I am
-# 90 % sure". "44. Wait, it is 46" takes the answer back.
+# 90 % sure". "44. Wait, it is 46" takes the answer back. A unit of any length would make the search
+# quadratic in a reply of points alone.
 _ASIDE = re.compile(
     rf"[^\d=≈,;|]{{0,60}}[,;.|]{_LABEL.pattern}.*"
     r"|[^\d=≈,;|%]*[,;|][^\d=≈%]*\d{1,3}(?:[.,]\d+)?\s?\\?%[^\d=≈%]*"
@@ -220,12 +221,11 @@ def _stated(text: str) -> re.Match[str] | None:
         label = _LABEL.match(line)
         numbers = [*_matches(line[label.end() :] if label else line)]
         if label and _OF_ANSWER.fullmatch(label[1]):
-            first = next(iter(numbers), None)
-            if first is None or first.start() >= _CLOSE:
+            if not numbers or numbers[0].start() >= _CLOSE:
                 return None
-            is_alone = len(numbers) == 1
-            aside = not is_alone and _ASIDE.fullmatch(first.string, first.end())
-            return first if aside or (others and is_alone) else None
+            first, *more = numbers
+            is_stated = _ASIDE.fullmatch(first.string, first.end()) if more else others
+            return first if is_stated else None
         if numbers and not label:
             return None
         others |= bool(numbers)
