@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -17,9 +19,11 @@ _PACKAGE = f"{Path(bestarm_agent.__file__).parent}/"
 
 @contextmanager
 def entered_files() -> Iterator[set[str]]:
-    """Collect the files of the package of which code runs in the block, in threads begun there too.
+    """Collect the files of the package of which code runs in the block, in its threads too.
 
     Importing a module counts as well: do the same work once before, to count the work alone.
+    Called on an event loop, whose pool of threads is made anew: a thread begun before notes
+    nothing, and whether a free one is found is a race.
 
     Yields:
         Paths relative to the package; filled while the block runs.
@@ -33,6 +37,7 @@ def entered_files() -> Iterator[set[str]]:
 
     gc.disable()  # what it would finish here was left by earlier tests
     before, before_in_threads = sys.getprofile(), threading.getprofile()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
     threading.setprofile(note)
     sys.setprofile(note)
     try:
