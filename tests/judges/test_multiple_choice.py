@@ -141,7 +141,14 @@ def test_by_letter_alone(
         ({}, {"after": "</think>"}, "Answer: A</think>Answer: B", "B", RIGHT),
         ({"options": "x, y"}, {}, "B", "B", "judge-failed"),
         ({"options": ["x"]}, {}, "A", "A", "judge-failed"),
-        ({"options": {"1": "x", "2": "y"}}, {}, "1", "1", "judge-failed"),
+        ({"options": {"1": "x", "3": "y"}}, {}, "1", "1", "judge-failed"),
+        ({"options": {"1": "x1", "2": "y1"}}, {}, "2", "2", RIGHT),
+        ({"options": {"0": "x1", "1": "y1"}}, {}, "The answer is 1.", "1", RIGHT),
+        ({"options": {"label": ["1", "2"], "text": ["x1", "y1"]}}, {}, "B) y1", "2", RIGHT),
+        ({"options": {"label": ["1", "2"], "text": ["x1", "y1"]}}, {}, "Not 1, but 2", "2", RIGHT),
+        ({"options": {1: "3", 2: "1"}}, {}, "1", "2", WRONG),  # its number, and no text
+        ({"options": {"1": "x1", "2": "y1"}}, {}, "In 2 hours 1 turns, so 2.", "y1", RIGHT),
+        ({"options": {"A": "x1", "B": "y1"}}, {}, "2", "B", UNPARSABLE),
     ],
 )
 def test_options(
@@ -163,7 +170,7 @@ def test_options(
         ({"options": ["x", "y"]}, "A or B", "neither one of the letters"),
         ({"options": "x"}, "A", "field `options` must hold a list of options, got 'x'"),
         ({"options": []}, "A", "there must be 2 to 26 options, got 0"),
-        ({"options": {"1": "x", "2": "y"}}, "1", "labelled by letters A to Z, got 1, 2"),
+        ({"options": {"1": "x", "3": "y"}}, "1", "A to Z, or numbers from 0 or 1, got 1, 3"),
         ({"options": {"label": ["A"], "text": ["x", "y"]}}, "A", "got 1 labels for 2 texts"),
         ({"options": ["B", "A", "C"]}, "A", r"ambiguous: .* of option B; write `\(A\)` or `\(B\)`"),
         ({}, None, "has no reference answer, which judge `multiple-choice` needs"),

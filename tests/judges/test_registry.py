@@ -116,7 +116,7 @@ def test_digests_stay_the_same_between_versions() -> None:
         "math": "2d17548113f301d8",
         "model-graded-fact": "4a7cf69e3daa6993",
         "model-graded-qa": "90f47252ae76c527",
-        "multiple-choice": "d1d7f95935f886e6",
+        "multiple-choice": "90ffa25fdce9801c",
         "numeric": "c59ae1880e4dc615",
         "pairwise": "a6a79fac5e8af351",
         "people": "ed599d0c44ffaeb9",

@@ -8,10 +8,10 @@ the order of ``_STATEMENTS``, and the last one wins.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from string import ascii_uppercase
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -189,6 +189,13 @@ _CHANGES = (
     )
     + "|等等|不对"
 )
+# What follows "A" or "2" where it is an option that something is said of, and neither an article
+# nor a count: "A is right", "2 seems best".
+_GOES_ON = (
+    "is|isn't|are|was|because|since|as|and|or|nor|seems|looks|makes|would|cannot|can't|can|must"
+    "|should|does|doesn't|has|fits|works|remains|stands|wins|matches|but|not|rather|over"
+    "|ist|und|es|est|et|y|oder|mais|maar|utan|sondern|sino|mas"
+)
 # A bare letter is the hardest mention: "a" and "I" are words, "B" may be a grade, a plan, a
 # vitamin. The alternatives go from the safest layout to the loosest, with one group each, of which
 # one match fills one: brackets "(b)"; "b)" or "Option b" at a line's start; "answer: b"; "b)"
@@ -206,13 +213,15 @@ _LETTER = re.compile(  # one that is an option, and not a word or a part of one
     | (?<![\w'-]) ([A-Za-z]) \) (?=\s)                          # b) within a line
     | (?<![A-Za-z0-9'-]) ([A-Z]) (?![A-Za-z0-9'] | -\w)         # B, but no article and no "I"
         (?: (?<![AI])
-          | (?<=A) (?!\s+(?!(?:is|isn't|are|was|because|since|as|and|or|nor|seems|looks|makes|would
-                |cannot|can't|can|must|should|does|doesn't|has|fits|works|remains|stands|wins|matches|but|not|rather|over
-                |ist|und|es|est|et|y|oder|mais|maar|utan|sondern|sino|mas)(?![^\W_]))[a-z])
+          | (?<=A) (?!\s+(?!(?:GOES_ON)(?![^\W_]))[a-z])
           | (?<=I) (?!,|\s+(?!(?:is|isn't|because|since|and|or)(?![^\W_]))[a-z])
         )
-    """,
+    """.replace("GOES_ON", _GOES_ON),
     re.VERBOSE | re.MULTILINE,
+)
+# the number of an option, where options are numbered: no count ("2 hours"), amount or part of one
+_NUMBER = re.compile(
+    rf"(?<![\w.,:/$€£-])\d{{1,2}}(?![\w%°/-]|[.,:]\d|\s+(?!(?:{_GOES_ON})(?![^\W_]))[a-z])"
 )
 # "B) Paris", "(B) Paris" and "Paris (B)" mention one option twice: its letter and its text have
 # both become the same character by then, and are joined.
@@ -233,10 +242,13 @@ class AmbiguousError(ValueError):
     """The reply chooses more than one option."""
 
 
-def chosen_letter(text: str, options: Mapping[str, str]) -> str | None:
+def chosen_letter(
+    text: str, options: Mapping[str, str], letters: Mapping[str, str] | None = None
+) -> str | None:
     r"""Return the letter that ``text`` chooses, None for none; raise AmbiguousError for several.
 
-    ``options`` holds each option's text by letter; "" if only the letter is known. The last
+    ``options`` holds each option's text by letter; "" if only the letter is known. ``letters``
+    holds letters by number, of options that are numbered: ``text`` may choose by these. The last
     statement counts: 1. after what says that an earlier one does not hold ("Wait, ..."), 2. a clear
     one ("the answer is B", "B is correct", "I choose B", "so B"), 3. an implied one ("it is B", a
     line with B alone), 4. the only line that begins with an option. Else it is the only option
@@ -250,7 +262,8 @@ def chosen_letter(text: str, options: Mapping[str, str]) -> str | None:
     """
     # The order of the three steps matters: a repeated list of options would be four statements, and
     # rejections must be gone before statements are looked for.
-    plain = _without_lists(_mentions(text, options))
+    letters = letters or {}
+    plain = _without_lists(_mentions(text, options, letters))
     rejected: set[str] = set()
 
     def reject(mention: re.Match[str]) -> str:
@@ -274,7 +287,7 @@ def chosen_letter(text: str, options: Mapping[str, str]) -> str | None:
     # list of all, say); or, if all mentions are rejections, the only one that none of them named.
     mentioned = _letters(plain) - rejected
     if len(mentioned) != 1:
-        bold = _letters(_mentions("; ".join(_BOLD.findall(text)), options)) - rejected
+        bold = _letters(_mentions("; ".join(_BOLD.findall(text)), options, letters)) - rejected
         mentioned = bold if len(bold) == 1 else mentioned
     if (letter := _only(mentioned)) is not None:
         return letter
@@ -292,7 +305,7 @@ def _statement(plain: str) -> str:
     return leading.pop() if len(leading) == 1 else ""  # several repeat the options
 
 
-def _mentions(text: str, options: Mapping[str, str]) -> str:
+def _mentions(text: str, options: Mapping[str, str], letters: Mapping[str, str]) -> str:
     """Return a reply in plain characters, with one for each mention of an option."""
     plain = _tidied(_LATEX_TEXT.sub("", text))
     # Longest texts first, so that "New York City" is not taken for "New York" with a word after it.
@@ -301,8 +314,8 @@ def _mentions(text: str, options: Mapping[str, str]) -> str:
         # a text may begin with its own letter: "B) Paris"
         text = re.sub(rf"^\W*{letter}\s?[).:]\s*(?=\S)", "", _tidied(option), flags=re.IGNORECASE)
         wording = _NORMALISE(text)
-        if not wording or wording.upper() in options:
-            continue  # a letter is read as a letter
+        if not wording or wording.upper() in options or wording in letters:
+            continue  # a letter is read as a letter, a number as that of an option
         # Lower case changes the length of a few characters ("İ" becomes two); then places found in
         # one text would be wrong in the other, and case counts.
         low = plain.lower() if len(plain.lower()) == len(plain) else plain
@@ -326,6 +339,8 @@ def _mentions(text: str, options: Mapping[str, str]) -> str:
         begins = not plain[: same.start()].rpartition("\n")[2].strip()
         return f"{same[1]})" if begins and not _LISTED.match(plain, same.start()) else same[1]
 
+    if letters:
+        plain = _NUMBER.sub(lambda number: letters.get(number[0], number[0]), plain)
     plain = _LETTER.sub(marked, plain)
     return _BRACKETED.sub(r"\1", _SAME.sub(joined, plain))
 
@@ -368,8 +383,9 @@ class MultipleChoiceOptions(ShortRuleOptions):
     """Options of ``multiple-choice``.
 
     ``options_field`` names the input field that holds the options: a list of texts, lettered from
-    A; a mapping from letters to texts; or ``{"label": [...], "text": [...]}``. A list of names
-    means one field per option. Examples without it are answered by letter alone.
+    A; a mapping from letters, or from numbers that begin with 0 or 1, to texts; or ``{"label":
+    [...], "text": [...]}``. A list of names means one field per option. Examples without it are
+    answered by letter alone. Those whose options are numbered may be answered by number, too.
     """
 
     options_field: str | tuple[str, ...] = "options"
@@ -378,22 +394,30 @@ class MultipleChoiceOptions(ShortRuleOptions):
     letters: str = Field(ascii_uppercase, pattern=r"^[A-Z]{2,26}$")  # of examples without options
 
 
+class _Options(NamedTuple):
+    """The options of an example."""
+
+    texts: Mapping[str, str]  # by letter; "" if only the letter is known
+    letters: Mapping[str, str] = {}  # by number, if they are numbered
+
+
 class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
     """Scores 1 if the reply chooses the right option, by its letter or its text."""
 
     adapter = "multiple-choice"
-    # 2: the last statement counts; 3: ticks, bold options, further languages; 4: doubts; 5: "(no)"
-    version = 5
+    # 2: the last statement counts; 3: ticks, bold options, further languages; 4: doubts; 5: "(no)";
+    # 6: options that are numbered
+    version = 6
     options_type = MultipleChoiceOptions
 
     def __init__(self, name: str, options: MultipleChoiceOptions) -> None:
         super().__init__(name, options)
-        self._bare = dict.fromkeys(options.letters, "")
+        self._bare = _Options(dict.fromkeys(options.letters, ""))
         self.recognises = options.numbered_from is None  # no reply is a number
 
     def _extract(self, text: str, example: Example) -> str:
         try:
-            letter = chosen_letter(text, self._lettered(example))
+            letter = chosen_letter(text, *self._lettered(example))
         except AmbiguousError as error:
             raise unparsable(f"more than one choice ({error})", text) from None
         except ValueError as error:
@@ -402,7 +426,7 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
             raise unparsable("no choice", text)
         return letter
 
-    def _lettered(self, example: Example) -> Mapping[str, str]:
+    def _lettered(self, example: Example) -> _Options:
         field = self.options.options_field
         if not isinstance(field, str):
             held = [example.inputs.get(name) for name in field]
@@ -423,10 +447,11 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
         raise ValueError(f"field `{field}` must hold a list of options, got {got!r}")
 
     def _target(self, reference: str, example: Example) -> str:
-        options, written = self._lettered(example), _NORMALISE(reference)
-        first = self.options.numbered_from
-        if first is not None and written in [str(first + n) for n in range(len(options))]:
-            return [*options][int(written) - first]
+        (options, letters), written = self._lettered(example), _NORMALISE(reference)
+        if self.options.numbered_from is not None:
+            letters = _numbered(options, self.options.numbered_from)
+        if written in letters:
+            return letters[written]
         # A target may be an option's letter or its text. If it is both, of two different options
         # (options A: "B", B: "A"), no guess is made: the target decides every score of the example.
         texts = [letter for letter, text in options.items() if text and _NORMALISE(text) == written]
@@ -447,19 +472,28 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
         )
 
 
-def _from_list(texts: Sequence[Json]) -> dict[str, str]:
+def _numbered(letters: Iterable[str], first: int) -> dict[str, str]:
+    return {str(number): letter for number, letter in enumerate(letters, first)}
+
+
+def _from_list(texts: Sequence[Json]) -> _Options:
     if not 2 <= len(texts) <= len(ascii_uppercase):
         raise ValueError(f"there must be 2 to 26 options, got {len(texts)}")
-    return {letter: str(text) for letter, text in zip(ascii_uppercase, texts, strict=False)}
+    return _Options({letter: str(t) for letter, t in zip(ascii_uppercase, texts, strict=False)})
 
 
-def _from_mapping(value: Mapping[str, Json]) -> dict[str, str]:
+def _from_mapping(value: Mapping[str, Json]) -> _Options:
     labels, texts = value.get("label"), value.get("text")
     if isinstance(labels, Sequence) and isinstance(texts, Sequence):
         if len(labels) != len(texts):
             raise ValueError(f"got {len(labels)} labels for {len(texts)} texts of options")
         value = dict(zip(map(str, labels), texts, strict=True))
     options = {str(label).strip().upper(): str(text) for label, text in value.items()}
+    for first in (0, 1):  # some rows of a dataset may be numbered, where others have letters
+        letters = _numbered(ascii_uppercase[: len(options)], first)
+        if [*options] == [*letters] and len(options) > 1:
+            return _Options(_from_list([*options.values()]).texts, letters)
     if len(options) < 2 or not options.keys() <= set(ascii_uppercase):
-        raise ValueError(f"options must be labelled by letters A to Z, got {', '.join(options)}")
-    return options
+        got = ", ".join(options)
+        raise ValueError(f"options must have letters A to Z, or numbers from 0 or 1, got {got}")
+    return _Options(options)
