@@ -228,7 +228,10 @@ def read_jsonl(path: Path) -> Iterator[FileRow]:
 
 
 def read_json(path: Path) -> Iterator[FileRow]:
-    """Read a JSON list of objects, which may be the only one of an object: {"data": [...]}."""
+    """Read a JSON list of objects, which may be the only one of an object: {"data": [...]}.
+
+    An object of columns is read, too, as pandas writes tables: ``{"question": {"0": "1 + 1?"}}``.
+    """
     rows = _json("".join(line for _, line in _lines(path)), path, None)
     return _listed(rows, path, lambda *at: f"row {at[-1] + 1}")
 
@@ -240,7 +243,7 @@ def read_yaml_list(path: Path) -> Iterator[FileRow]:
 
 
 def _listed(rows: object, path: Path, position: Callable[..., str]) -> Iterator[FileRow]:
-    """Yield the rows of a list, or of the only list of objects in an object."""
+    """Yield the rows of a list, of the only list of objects in an object, or of its columns."""
     what, key = "the list", tuple[str, ...]()
     if isinstance(rows, dict):
         held = [name for name, value in rows.items() if _holds_rows(value)]
@@ -250,6 +253,8 @@ def _listed(rows: object, path: Path, position: Callable[..., str]) -> Iterator[
             rows, key = rows[held[0]], (held[0],)
         elif held:
             what = f"one of `{'`, `'.join(held)}`"
+        else:
+            rows = _rows_of_columns(rows) or rows
     if not isinstance(rows, list):
         raise ConfigError(
             f"{shown_path(path)}: expected a list of objects, got {_kind(rows)}; if every line is "
@@ -262,6 +267,19 @@ def _listed(rows: object, path: Path, position: Callable[..., str]) -> Iterator[
 
 def _holds_rows(value: object) -> bool:
     return isinstance(value, list) and value != [] and all(isinstance(row, dict) for row in value)
+
+
+def _rows_of_columns(columns: Mapping[str, object]) -> list[Json]:
+    """Return the rows of columns, which are lists, or mappings by number; [] if they differ."""
+    keys, values = set[tuple[str, ...]](), list[Iterable[Json]]()
+    for column in columns.values():
+        column = dict(enumerate(column)) if isinstance(column, list) else column
+        if not isinstance(column, dict) or not all(f"{key}".isdecimal() for key in column):
+            return []
+        keys.add(tuple(map(str, column)))
+        values.append(column.values())
+    rows = zip(*values, strict=True) if len(keys) == 1 else ()
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 _SEPARATOR = re.compile(r"sep=(.)")

@@ -232,6 +232,9 @@ def test_a_key_given_twice_is_refused(name: str, content: str, line: int) -> Non
         ("d.json", '{"data": [{"q": "x, y", "a": "2"}]}'),
         ("d.json", '{"v": 1, "tags": ["t"], "data": [{"q": "x, y", "a": "2"}], "more": []}'),
         ("d.yaml", "v: 1\nrows:\n- q: x, y\n  a: '2'\n"),
+        ("d.json", '{"q": {"0": "x, y"}, "a": {"0": "2"}}'),  # as pandas writes a table
+        ("d.json", '{"q": ["x, y"], "a": ["2"]}'),
+        ("d.yaml", "q: {'7': 'x, y'}\na: {'7': '2'}\n"),
     ],
 )
 def test_what_spreadsheets_and_wrappers_add_is_no_data(name: str, content: str) -> None:
@@ -288,7 +291,9 @@ def test_what_spreadsheets_and_wrappers_add_is_no_data(name: str, content: str) 
             '{"train": [{"q": 1}], "n": 2, "test": [{"q": 2}]}',
             "an object; if .*; else let the file hold one of `train`, `test` alone$",
         ),
-        ("d.json", '{"q": ["a"], "a": ["b"]}', r"expected a list of objects, got an object; if ev"),
+        ("d.json", '{"q": ["a"], "a": ["b", "c"]}', "expected a list of objects, got an object"),
+        ("d.json", '{"q": {"0": 1}, "a": {"1": 1}}', "expected a list of objects, got an object"),
+        ("d.json", '{"e1": {"q": 1}, "e2": {"q": 1}}', "expected a list of objects"),
         ("d.jsonl", b"\x1f\x8b\x08", "compressed by gzip; let its name end in .gz"),
         ("d.csv", b"PK\x03\x04", "is a ZIP file or a spreadsheet; unpack it, or export it"),
         ("d.csv", "version https://git-lfs.github.com/spec/v1\noid x\n", "run `git lfs pull`"),
