@@ -270,3 +270,21 @@ def test_reports_show_no_interval_that_nothing_bounds(
         assert "not worse by more than 5 points" in text
         for said in ("[.00, 1.00]", "● best so far", "○ open"):
             assert said not in text
+
+
+@pytest.mark.parametrize(
+    ("section", "notice"),
+    [
+        ({"baseline": "nope"}, "the baseline 'nope' is neither a candidate of the study nor a"),
+        ({"baseline": "c0", "challengers": ["c7"]}, "there is no challenger 'c7'"),
+        ({"baseline": "c0"}, None),
+    ],
+)
+def test_plan_tells_of_a_gate_that_names_nobody(
+    tmp_path: Path, command: Command, section: Mapping[str, Any], notice: str | None
+) -> None:
+    study(tmp_path, [RIGHT, HALF], {"gate": section})
+    notices = command("plan", "study.json", "--json").json["notices"]
+    told = [told for told in notices if told.startswith("gate: ")]
+    assert len(told) == bool(notice)
+    assert all(f"gate: {notice}" in one for one in told)

@@ -43,7 +43,7 @@ from bestarm_agent.judges.base import Judge
 from bestarm_agent.report.words import seconds_text
 from bestarm_agent.stats.new_examples import FEWEST_EXAMPLES
 from bestarm_agent.store.export import verdicts
-from bestarm_agent.study import Study, open_mode
+from bestarm_agent.study import Archive, Study, open_mode
 
 _DEMO = ("study.yaml", "dataset.jsonl", "answers.jsonl.gz")
 _LEAST_DETECTED = 1e-6  # a difference that no dataset shows
@@ -100,6 +100,13 @@ def plan(given: Given, detect: float | None) -> None:
     parts = _parts(given)
     where = given.options().store_of(parts.study)
     made = make_plan(parts, where)
+    if parts.config.gate is not None:
+        from bestarm_agent.gate.mode import gate_parts
+
+        try:
+            asyncio.run(gate_parts(parts, Archive(where).result_of))
+        except ConfigError as error:  # a notice: `select` leaves the section out
+            made = replace(made, notices=(*made.notices, str(error)))
     if parts.config.selector.history:
         history = asyncio.run(learn_from_history(parts, where))
         made = replace(made, notices=(*made.notices, *history.notices))
