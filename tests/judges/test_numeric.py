@@ -110,6 +110,7 @@ LABELLED = (
     '```json\n{\n  "final_answer": 46,\n  "confidence": {"value": 0.8}\n}\n```',
     *("Answer: 46\nConfidence: 0.9", "**Answer:** $46\n**Confidence:** high (95 %)"),
     *("My final answer: 46 km\nStep 1: 12\nStep 2: 34", "- Antwort: 46\n- Sicherheit: 90 %"),
+    *("Svar: 46, säkerhet: 90", "Odpowiedź: 46\nPewność: 90 %", "정답: 46\n신뢰도: 90"),
     *(
         "答案：46\n置信度：90%",
         "Answer: 46\n\nQuestion: Tom has 5 apples",

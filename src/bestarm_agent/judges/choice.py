@@ -19,6 +19,8 @@ from bestarm_agent.config.yaml import YamlProblem, parse_yaml
 from bestarm_agent.domain.values import Example, Json
 from bestarm_agent.judges.base import excerpt, judge_failed, unparsable
 from bestarm_agent.judges.rule import (
+    ANSWER,
+    ANSWER_UNSPACED,
     STANDARD,
     RuleJudge,
     ShortRuleOptions,
@@ -90,11 +92,11 @@ _RIGHT = (
 # Nouns that a letter follows: "Answer: B", "the correct option is B", "\boxed{B}".
 _ANSWER = (
     _any(
-        "answer ans solution correct_option correct_choice correct_one correct_letter best_option "
-        "final_choice my_choice my_pick antwort lösung réponse respuesta risposta resposta "
-        "antwoord svar odpowiedź cevap ответ"
+        f"{ANSWER.replace('|', ' ')} solution lösung correct_option correct_choice correct_one "
+        "correct_letter best_option final_choice my_choice my_pick"
     )
-    + r"|答案|答え|正解|정답|\\boxed(?![a-z])|\b(?:final|conclusion|verdict|decision)(?=\s?[:=])"
+    + rf"|{ANSWER_UNSPACED}"
+    + r"|\\boxed(?![a-z])|\b(?:final|conclusion|verdict|decision)(?=\s?[:=])"
 )
 # Verbs that a letter follows: "I choose B", "I'd go with B".
 _CHOOSE = (
@@ -207,7 +209,7 @@ _LETTER = re.compile(  # one that is an option, and not a word or a part of one
       (?<![^\W_]) [(\[{']\s? ([A-Za-z]) \s?[)\]}']              # (B), [b]
     | ^ [^\w\n(\ue000-\ue019]{0,6} (?:(?i:option|choice)\s)? ([A-Za-z])  # b) at a line's start
         (?= \s?[)\]}:] | \.(?!\w) | \s[-–—]\s | [^\w\n\ue000-\ue019]*$ )
-    | (?i: \b (?:option|choice|letter|answer|ans|antwort|respuesta|réponse) # answer: b
+    | (?i: \b (?:option|choice|letter|ANSWER) # answer: b
         (?:\s(?:is|ist|es|est))? [:\s]{1,2} )
         ([A-Z](?![\w']) | [a-z](?=\s*(?:$|[).,:;\]}\n<]|(?:is|as|because|since)\b)))
     | (?<![\w'-]) ([A-Za-z]) \) (?=\s)                          # b) within a line
@@ -216,7 +218,7 @@ _LETTER = re.compile(  # one that is an option, and not a word or a part of one
           | (?<=A) (?!\s+(?!(?:GOES_ON)(?![^\W_]))[a-z])
           | (?<=I) (?!,|\s+(?!(?:is|isn't|because|since|and|or)(?![^\W_]))[a-z])
         )
-    """.replace("GOES_ON", _GOES_ON),
+    """.replace("GOES_ON", _GOES_ON).replace("ANSWER", ANSWER),
     re.VERBOSE | re.MULTILINE,
 )
 # the number of an option, where options are numbered: no count ("2 hours"), amount or part of one

@@ -18,7 +18,13 @@ from pydantic import AfterValidator, Field
 
 from bestarm_agent.domain.values import Example, Json
 from bestarm_agent.judges.base import unparsable
-from bestarm_agent.judges.rule import DoubtError, RuleJudge, ShortRuleOptions
+from bestarm_agent.judges.rule import (
+    ANSWER,
+    ANSWER_UNSPACED,
+    DoubtError,
+    RuleJudge,
+    ShortRuleOptions,
+)
 
 Number: TypeAlias = Decimal | Fraction
 Mark: TypeAlias = Literal[".", ","]
@@ -141,8 +147,8 @@ _REMARK = re.compile(rf"{_UNIT}(?<!\\)[(（][^=≈()（]*")
 _LABEL = re.compile(r"[\W_]*([^\W\d_][\w ']{0,40}?)[*_\s\"']*[:：][*_\s\"']*")
 _KEY = re.compile(r"[{,]\s*([\"'])(\w+)\1\s*:")
 _OF_ANSWER = re.compile(
-    r"(?:(?:the|my|final|correct|numeric(?:al)?)[ _])*(?:answer|ans|antwort|respuesta"
-    r"|réponse|risposta|resposta|ответ|答案|答え|回答)|final[ _]result",
+    rf"(?:(?:the|my|final|correct|numeric(?:al)?)[ _])*(?:{ANSWER}|{ANSWER_UNSPACED})"
+    "|final[ _]result",
     re.IGNORECASE,
 )
 # What follows an answer in its line: ". Confidence: 90", and of one that is no percentage, ", I am
@@ -437,8 +443,8 @@ class NumericJudge(RuleJudge[NumericOptions, ReadNumber]):
     adapter = "numeric"
     # 2: a number is read as a whole, or not at all; 3: those of sources are none, 4: nor are terms,
     # 5: nor remarks, 6: what has another label behind "answer:" is none, 7: nor what follows in its
-    # line
-    version = 7
+    # line, 8: answers have labels in more languages
+    version = 8
     recognises = True
     options_type = NumericOptions
 

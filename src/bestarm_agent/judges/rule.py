@@ -40,6 +40,12 @@ _TYPOGRAPHY = str.maketrans(
         **dict.fromkeys("\u00ad\u200b\u2060\ufeff\u200e\u200f", ""),
     }
 )
+# Patterns of what stands before an answer ("Antwort: 42"), in languages with spaces between words
+# and without.
+ANSWER = (
+    "answer|ans|antwort|respuesta|réponse|risposta|resposta|antwoord|svar|odpowiedź|cevap|ответ"
+)
+ANSWER_UNSPACED = "答案|答え|回答|正解|정답"
 _NEARLY_ONE = 1 - 1e-9  # means of precisions are rounded
 # "서울은" is the noun "서울" with a topic particle: `contains` must find the noun, though no word
 # boundary stands behind it; likewise the "France" of "France's".
