@@ -50,6 +50,12 @@ ANSWERS = [  # reply, what it answers
     ("<think>```python\nprint(1)</think>B", "B"),
     ("B <think>was that right? Yes.</think>", "B"),
     ("<think>A?</think>", ""),
+    # a closing tag more than were opened; but a model may think within its thoughts, or of tags
+    ("<think>A?</think>B</think>", "B"),
+    ("A?</think>\n\nB\n</think></think>", "B"),
+    ("[THINK]A?[/THINK]B[/THINK]</s>", "B"),
+    ("<think>A?<think>C?</think>D?</think>", ""),
+    ("<think>I put </think> before my answer. A?</think>", ""),
 ]
 NOT_REASONING = [
     "B",
@@ -109,13 +115,32 @@ def test_a_reply_that_ends_in_thought_is_cut_off_and_has_no_answer(text: str) ->
         "<think>A?</think>B<|im_end|>\n",
         "Here are my reasoning steps:\nA?[BEGIN FINAL RESPONSE]B[END FINAL RESPONSE]",
         *("B<|im_end|>", "B</s>", "B<|eot_id|>\n</s>", "<cot>A?</cot>B</s>"),
+        *("B<｜end▁of▁sentence｜>", "B<end_of_turn>\n<eos>", "B<EOS><pad><pad>", "<s>B</s>"),
+        *("<bos>B<eos>", "B[EOS]", "<seed:bos>B<seed:eos>", "[/INST]B</s>", "B<turn|>"),
+        *("<|im_start|>assistant\nB<|im_end|>", "[|assistant|]B[|endofturn|]"),
+        "<s><think>A?</think><|begin_of_text|>B<end_of_utterance>",
     ],
 )
 def test_special_tokens_around_an_answer_are_no_part_of_it(text: str) -> None:
     assert Reply(text).text == "B"
 
 
-@pytest.mark.parametrize("text", ["<|endoftext|>", "</s>", "`</s>` ends it.", "a <|b|> c", " B "])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<|endoftext|>",
+        "</s>",
+        "`</s>` ends it.",
+        "a <|b|> c",
+        " B ",
+        "List<int>",
+        "<b>B</b>",
+        "<s>A</s> B",
+        "a <eos> b",
+        "f <|> g",
+        "use <br>",
+    ],
+)
 def test_an_answer_of_special_tokens_stays(text: str) -> None:
     assert (Reply(text).text, Reply(text).reasoning) == (text, "")
     assert Reply('{"a": 1}<|im_end|>').text == '{"a": 1}'
@@ -151,6 +176,7 @@ def test_a_marker_may_be_the_end_of_the_reasoning() -> None:
 
 PIECES = [
     *("<think>", "</think>", "<analysis>", "</analysis>", "<cot>", "</cot>", "<|im_end|>", "</s>"),
+    *("<s>", "<eos>"),
     *(
         "<|START_THINKING|>",
         "<|END_THINKING|>",
@@ -174,7 +200,10 @@ def test_taking_the_answer_twice_changes_nothing(text: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["<think>" * 30_000, "</think>" * 30_000, "`</think>` " * 20_000])
+@pytest.mark.parametrize(
+    "text",
+    ["<think>" * 30_000, "</think>" * 30_000, "`</think>` " * 20_000, "<eos> " * 30_000 + "x"],
+)
 def test_long_replies_are_parted_in_time(text: str) -> None:
     """A quadratic search would take minutes here."""
     assert len(Reply(text).reasoning) in (0, len(text))

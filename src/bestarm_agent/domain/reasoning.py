@@ -43,11 +43,19 @@ _FIRST = re.compile(
     r"|here(?:'s| is) my thought process:.*?here(?:'s| is) my response:))+(?=\s*\S)",
     re.IGNORECASE | re.DOTALL,
 )
-# What a server that keeps special tokens leaves around an answer.
-_AROUND = re.compile(
-    r"\A(?:\s*<\|[^<>|\s]+\|>)+|(?:(?:<\|[^<>|\s]+\|>|</s>|\[END FINAL RESPONSE\])\s*)+\Z"
+# What a server that keeps special tokens leaves around an answer. Their form tells them from words
+# and from HTML: a bar inside the bracket (<|im_end|>, DeepSeek's <｜end▁of▁sentence｜>, Gemma 4's
+# <turn|>, EXAONE's [|endofturn|]), or a name that says what begins or ends there (<end_of_turn>,
+# <eos>, <seed:eos>). The names that have no form are Llama's and Mistral's <s> and [INST], and
+# padding. A role may follow: "<|im_start|>assistant". A struck "<s>Lyon</s> Paris" begins with no
+# token, and what opens reasoning is none of these.
+_TOKENS = re.compile(
+    rf"(?: (?=[<[])(?!{_OPENING.pattern} | <s>[^<]*</s>\s*\S)"
+    r"(?: <[|｜][^<>|｜\n]{1,40}[|｜]?> | <\w{1,40}[|｜]> | \[\|\w{4,40}\|\] | </?s> | \[/?INST\]"
+    r"| [<[](?:\w{1,9}:)?(?:(?:end|begin|start)_?of_?\w{1,20}|im_(?:start|end)|eo[a-z]|bos|pad)[]>]"
+    r"| \[END\ FINAL\ RESPONSE\]) (?:(?:assistant|model)(?=\s|<))? \s*)+",
+    re.IGNORECASE | re.VERBOSE,
 )
-_AT_END = re.compile(r"(?:(?:<\|[^<>|\s]+\|>|</s>)\s*)+\Z")
 # Fenced blocks, also one that never ends, and `spans`: a reply that explains a tag quotes it.
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 _BLANK = "\ufeff \t\r\n"
@@ -75,33 +83,43 @@ def parted(text: str) -> tuple[str, str, bool]:
 
 
 def _parted(text: str) -> tuple[str, str, bool]:
-    begun = text.lstrip(_BLANK)
+    bare = _bare(text) or text
+    begun = bare.lstrip(_BLANK)
     # JSON was asked for and came: a tag inside is a value.
     if begun.startswith("{"):
-        return "", _bare(text), False
+        return "", bare, False
     opened = _OPENING.match(begun) is not None
     if not opened and (first := _FIRST.match(begun)):
-        return first[0], _bare(begun[first.end() :].strip(_BLANK)), False
+        return first[0], begun[first.end() :].strip(_BLANK), False
     # of what it thought, a model quotes as it likes; few replies hold a tag at all
     as_it_is = opened or not _CLOSING.search(text)
     read = text if as_it_is else _CODE.sub(lambda code: " " * len(code[0]), text)
     closings = list(_CLOSING.finditer(read))
-    ends = [tag.end() for tag in closings if not _is_quoted(tag, within_sentences=not opened)]
+    tags = [tag for tag in closings if not _is_quoted(tag, within_sentences=not opened)]
     # All closing tags look quoted ("'</think>'"), yet the model began by thinking: one of them
     # ended it.
-    if opened and not ends:
-        ends = [tag.end() for tag in closings]
-    if not ends:
-        return (text, "", True) if opened else ("", _bare(text), False)
-    answer = _AROUND.sub("", text[ends[-1] :]).strip(_BLANK)
-    if not answer:  # it thought again after its answer, or gave none
-        return text, _bare(_outside(text).strip(_BLANK)), False
-    return text[: ends[-1]], answer, False
+    if opened and not tags:
+        tags = closings
+    if not tags:
+        return (text, "", True) if opened else ("", bare, False)
+    end = tags[-1].end()
+    if answer := _bare(text[end:]).strip(_BLANK):
+        return text[:end], answer, False
+    # It thought again after its answer, or closed that, too, or gave none. Tags more than were
+    # opened, in the prompt or here, and more than are spoken of, close nothing.
+    tags = [tag for tag in tags if not _is_quoted(tag, within_sentences=True)]
+    spare = len(tags) - len(_OPENING.findall(read)) - (not opened)
+    said = text[: tags[-spare].start()] if spare > 0 else text
+    return text, _bare(_outside(said)).strip(_BLANK), False
 
 
 def _bare(text: str) -> str:
-    """Return an answer without special tokens at its end, unless it is nothing else."""
-    return (_AT_END.sub("", text) or text) if text.rstrip().endswith(">") else text
+    """Return an answer without the special tokens around it."""
+    begins, ends = len(text) - len(text.lstrip(_BLANK)), len(text)
+    # run by run, so that each token of a reply full of them is read once
+    return _TOKENS.sub(
+        lambda run: run[0] if begins < run.start() and run.end() < ends else "", text
+    )
 
 
 def _is_quoted(tag: re.Match[str], *, within_sentences: bool) -> bool:

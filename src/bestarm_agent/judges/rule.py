@@ -55,6 +55,8 @@ _PARTICLE = regex.compile(  # of Korean, written without a space after a noun
 )
 # Unicode's word boundaries (UAX 29), but none between a sign and its number: -5 holds no 5.
 _WORD_EDGE = regex.compile(r"\b(?<!(?<!\w)-(?=\d))", regex.WORD)
+# Italics or bold by "_". As in Markdown it stands around words, and not within "snake_case".
+_ITALICS = re.compile(r"(?<!\w)(_{1,3})(?![\s_])((?:[^_\n]|(?<!\s)_+(?=[^\W_]))+)(?<!\s)\1(?!\w)")
 
 
 def unicode_form(text: str) -> str:
@@ -245,6 +247,15 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
     def _agrees(self, answer: AnswerT, example: Example) -> bool | float:
         """Return whether the answer is right, or a degree in [0, 1]: by default, equality."""
         return answer in self._targets(example)
+
+    def _forms(self, answer: str) -> list[str]:
+        """Return a text, and where marks around it do not count, the text without "_" around words.
+
+        Each may be the right one: a target `__init__` is a name, and "_" not always a mark.
+        """
+        if "punctuation" not in getattr(self.options, "normalise", ()):
+            return [answer]
+        return [answer, self._normalise(_ITALICS.sub(r"\2", answer))]
 
     def _text(self, answer: AnswerT) -> str:
         return str(answer)

@@ -37,8 +37,12 @@ class ExactJudge(WholeTextJudge[ExactOptions]):
     """Scores 1 if the text equals any reference after normalisation."""
 
     adapter = "exact"
+    version = 2  # 2: _Paris_
     recognises = True
     options_type = ExactOptions
+
+    def _agrees(self, answer: str, example: Example) -> bool:
+        return not {*self._forms(answer)}.isdisjoint(self._targets(example))
 
 
 class ContainsOptions(ExactOptions):
@@ -52,7 +56,8 @@ class ContainsJudge(WholeTextJudge[ContainsOptions]):
     """Scores 1 if the references occur in the text after normalisation."""
 
     adapter = "contains"
-    version = 3  # 2: a Korean word may have a particle; 3: -5 holds no 5, "Paris's" holds Paris
+    # 2: a Korean word may have a particle; 3: -5 holds no 5, "Paris's" holds Paris; 4: _Paris_
+    version = 4
     recognises = True
     options_type = ContainsOptions
 
@@ -63,9 +68,9 @@ class ContainsJudge(WholeTextJudge[ContainsOptions]):
         return targets if self.options.require == "any" else ["\n".join(targets)]
 
     def _agrees(self, answer: str, example: Example) -> bool:
-        words = self.options.words
+        words, said = self.options.words, "\n".join(self._forms(answer))
         combine = any if self.options.require == "any" else all
-        return combine(contains(answer, part, words=words) for part in self._targets(example))
+        return combine(contains(said, part, words=words) for part in self._targets(example))
 
 
 Flag: TypeAlias = Literal["ignore-case", "multi-line", "dot-all", "ascii"]  # as regex.DOTALL
@@ -107,6 +112,7 @@ class RegexJudge(RuleJudge[RegexOptions, str | None]):
     """Scores 1 if the pattern matches, or if its group equals any reference."""
 
     adapter = "regex"
+    version = 2  # 2: _Paris_
     check_option = "pattern"
     options_type = RegexOptions
 
@@ -133,7 +139,7 @@ class RegexJudge(RuleJudge[RegexOptions, str | None]):
     def _agrees(self, answer: str | None, example: Example) -> bool:
         if answer is None or self.options.group is None:
             return answer is not None
-        return self._normalise(answer) in self._targets(example)
+        return not {*self._forms(self._normalise(answer))}.isdisjoint(self._targets(example))
 
     def _text(self, answer: str | None) -> str:
         return answer or ""
