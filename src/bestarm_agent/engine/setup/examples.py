@@ -13,7 +13,7 @@ import numpy as np
 
 from bestarm_agent.config.study import StudyConfig
 from bestarm_agent.domain.values import Example, Json, Slice, each_drawn
-from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.errors import ConfigError, counted, nearest
 from bestarm_agent.stats.keyed_random import KeyedRandom
 
 
@@ -57,6 +57,12 @@ def _kept_back(config: StudyConfig, groups: Sequence[int]) -> tuple[int, ...]:
     rows: dict[int, list[int]] = {}
     for row, group in enumerate(groups):
         rows.setdefault(group, []).append(row)
+    if len(rows) == 1:
+        alike = ", all asked alike," * (len(groups) > 1)
+        raise ConfigError(
+            f"confirm: {counted(len(groups), 'example')}{alike} cannot be parted into some to "
+            f"choose by and some kept back; add examples, or leave `confirm` out"
+        )
     # Groups are drawn rather than rows, in an order of their own stream of the seed: keeping
     # more back adds groups to those kept before and changes none.
     order = KeyedRandom(config.selector.seed, "confirm-order").at(0).permutation(len(rows))
