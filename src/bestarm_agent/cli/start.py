@@ -120,8 +120,8 @@ def plan(given: Given, detect: float | None) -> None:
     _print_plan(made, parts.judge.name)
     if made.kept_back:
         say(
-            f"Kept back: {made.kept_back:,} examples for the winner, whose mean on such will be "
-            f"known to about {points(made.half_width)}"
+            f"Kept back: {counted(made.kept_back, 'example')} for the winner, whose mean on such "
+            f"will be known to about {points(made.half_width)}"
         )
     if needed is not None and detect is not None:
         _print_needed(made, detect, needed)

@@ -369,10 +369,11 @@ def facts(standing: Standing) -> list[tuple[str, str]]:
     c, winner, lines = standing.confirmation, standing.winner, list[tuple[str, str]]()
     if c is not None:
         is_whole, (mean, ends) = c.n + c.void == c.held_back, measure(c.mean)
-        asked = f"{c.n:,}" if is_whole else f"{c.n:,} of {c.held_back:,}"
+        asked = counted(c.n if is_whole else c.held_back, "example")
+        asked = asked if is_whole else f"{c.n:,} of {asked}"
         void = f", {c.void:,} without an answer" if c.void else ""
         sure = percent(c.confidence, exact=True)
-        whose = f"on {asked} examples kept back{void}; {sure} sure for new ones"
+        whose = f"on {asked} kept back{void}; {sure} sure for new ones"
         lines.append(("Confirmed", f"{safe(c.label)}: {mean} ({ends}) {whose}"))
     measures = (f"{safe(m.name)} {measured_text(m)}" for m in (winner.measures if winner else ()))
     lines.append(("Measures", ", ".join(measures)))
