@@ -15,11 +15,12 @@ from bestarm_agent.engine.results.decision import passed_caps
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.errors import ConfigError, RunNotFoundError
+from bestarm_agent.report.words import facts
 from bestarm_agent.store.chunks import folded
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.store.store import open_store
 from bestarm_agent.study import Archive, Study
-from tests.support.studies import events_of, run_all, store_of, write_study
+from tests.support.studies import events_of, run_all, store_of, write_lines, write_study
 
 HELD = 20  # of 100 examples
 ALL: Json = {"name": "uniform", "stop_when_separated": False}
@@ -195,6 +196,33 @@ def test_a_cap_of_a_stage_is_not_the_users(tmp_path: Path) -> None:
     assert ["301 calls of 300" in said for said in passed_caps(over)] == [True]
 
 
+@pytest.mark.parametrize("cap", ["answers", "calls"])
+@pytest.mark.parametrize(
+    "goal", [{}, {"objective": {"name": "cheapest-at-least", "at_least": 0.7}}]
+)
+def test_all_that_is_allowed_is_spent(tmp_path: Path, cap: str, goal: dict[str, Json]) -> None:
+    path = confirming(tmp_path, budget={cap: 30}, **goal)
+    first = run_all(path)
+    then = asyncio.run(resumed(path, Budget(**{cap: 60})))
+    assert [getattr(one.spent, cap) for one in (first, then)] == [30, 90]
+    assert getattr(then.budget, cap) == 90, "of both runs, as what was spent is"
+    if not goal:
+        assert then.confirmation is not None
+        assert then.confirmation.n == HELD, "of which no part was paid for twice"
+    assert then.asked + HELD * (not goal) == 90
+
+
+def test_time_and_money_are_those_of_both_runs(tmp_path: Path) -> None:
+    path = confirming(tmp_path, budget={"answers": 60, "minutes": 60})
+    standing = run_all(path)
+    own = asyncio.run(Archive(store_of(path)).state(standing.run_id))
+    second = second_run(path, standing.run_id)
+    assert second is not None
+    assert standing.seconds == pytest.approx(own.seconds + second.seconds)
+    assert standing.spent == own.spend + second.spend
+    assert second.budget.seconds == pytest.approx(3600 - own.seconds)
+
+
 def test_a_grown_dataset_leaves_what_was_kept_back_as_it_was(tmp_path: Path) -> None:
     path = confirming(tmp_path, budget={"answers": 60})
     first = run_all(path)
@@ -212,3 +240,25 @@ def test_a_grown_dataset_leaves_what_was_kept_back_as_it_was(tmp_path: Path) -> 
 def test_more_than_half_cannot_be_kept_back(tmp_path: Path, share: Json) -> None:
     with pytest.raises(ConfigError, match=r"confirm\.share"):
         run_all(confirming(tmp_path, confirm={"share": share}))
+
+
+@pytest.mark.parametrize(
+    ("n_examples", "problem"), [(1, "1 example cannot"), (7, "7 examples, all asked alike, cannot")]
+)
+def test_one_example_cannot_be_both_kept_back_and_chosen_by(
+    tmp_path: Path, n_examples: int, problem: str
+) -> None:
+    path = confirming(tmp_path, dataset="same.jsonl")
+    rows = [{"id": f"e{j}", "question": "q"} for j in range(n_examples)]
+    write_lines(tmp_path / "same.jsonl", rows)
+    with pytest.raises(ConfigError, match=f"confirm: {problem}.*leave `confirm` out"):
+        run_all(path)
+
+
+@pytest.mark.parametrize(
+    ("share", "said"), [("1%", "on 1 example kept back"), ("2%", "on 2 examples kept back")]
+)
+def test_examples_kept_back_are_counted_as_people_do(tmp_path: Path, share: str, said: str) -> None:
+    [(title, text), *_] = facts(run_all(confirming(tmp_path, confirm={"share": share})))
+    assert title == "Confirmed"
+    assert said in text

@@ -239,7 +239,7 @@ class Study:
         try:
             async with followed_by_cell(self.standing):
                 # The confirmation has a log of its own: what it spent is not in the run's ledger.
-                caps = less(self.budget, self._confirming.spent)
+                caps = less(self.budget, self._confirming.spent, self._confirming.seconds)
                 if budget is not None:
                     caps = caps.with_room(run.ledger.spent, run.loop.seconds, budget).within(caps)
                 if confirm and self.parts.kept_back:
@@ -277,7 +277,7 @@ class Study:
 
     @budget.setter
     def budget(self, caps: Budget) -> None:
-        self._run.loop.set_budget(caps.covering(self._run.ledger.spent))
+        self._run.loop.set_budget(caps.covering(self._run.ledger.spent + self._confirming.spent))
 
     def raise_budget(self, more: Budget) -> None:
         """Raise the configured caps, so that ``more`` can be spent beyond what is spent now.
@@ -289,7 +289,7 @@ class Study:
         """
         if not isinstance(more, Budget):
             raise ConfigError(f"more must be a Budget, as Budget(answers=60), got {more!r}")
-        self._run.loop.raise_budget(more, self._confirming.spent)
+        self._run.loop.raise_budget(more, self._confirming.spent, self._confirming.seconds)
 
     def stop(self) -> None:
         """Ask for nothing more; ``run`` returns once the pairs in flight are recorded.

@@ -30,10 +30,9 @@ from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.values import Candidate, Json
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.decision import decided
-from bestarm_agent.engine.results.standing import Confirmation, CostLine, Standing
+from bestarm_agent.engine.results.standing import Confirmation, CostLine, Row, Standing
 from bestarm_agent.engine.run import Run, check_unchanged, new_run, resumed_run
 from bestarm_agent.engine.setup.options import changed_study
-from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import RunNotFoundError
 from bestarm_agent.selectors.types import State
@@ -75,21 +74,41 @@ class Confirming:
         """The cost so far of confirming winners of the run."""
         return Spend() if self.state is None else self.state.spend + self.state.pending_spend
 
+    @property
+    def seconds(self) -> float:
+        """The wall-clock seconds so far of confirming winners of the run."""
+        return 0.0 if self.state is None else self.state.seconds + self.state.elapsed
+
     async def run(self, caps: Budget) -> None:
-        """Run both; ``caps`` are those of the run and of what it is confirmed by."""
+        """Run both; ``caps`` are what the run and confirming its winners may spend in all.
+
+        What winners were confirmed for by now is taken off the caps already.
+        """
         of = self._of
-        # Before the first answer nobody knows what one costs, so half of most caps is kept. If the
-        # run then ends for want of budget, costs are known, less has to be kept, and it goes on
-        # with the difference.
-        for _ in range(2):
-            await of.run(less(caps, kept_for_confirming(of.parts, of.standing(), caps)))
+        # Before the first answer nobody knows what one costs, so half of most caps is kept; and
+        # another candidate may come to lead, so enough is kept for all that was kept back. If the
+        # run then ends for want of budget, costs are known, and what the leader has answered needs
+        # no budget: less has to be kept, and it goes on with the difference.
+        for is_first in (True, False):
+            standing = of.standing()
+            n = len(of.parts.kept_back) if is_first else self._lacking(standing.winner)
+            await of.run(less(caps, kept_for_confirming(n, standing, caps)))
             if of.standing().end != End.BUDGET:
                 break
         standing = of.standing()
         if standing.end in _CUT_OFF or standing.winner is None or not standing.winner.n:
             return
-        rest = less(less(caps, standing.spent), Budget(seconds=standing.seconds))
+        rest = less(caps, standing.spent, standing.seconds)
         await self._confirm(standing.winner.candidate, rest)
+
+    def _lacking(self, leader: Row | None) -> int:
+        """Count the examples kept back that the leader has yet to answer; without one, none."""
+        n, state = len(self._of.parts.kept_back), self.state
+        if leader is None or state is None:
+            return 0 if leader is None else n
+        own = [k for k, known in enumerate(state.candidates) if known.id == leader.candidate.id]
+        is_told = state.told["state"] != State.PENDING
+        return n - int((is_told & np.isin(state.asks["candidate"], own)).sum())
 
     async def _confirm(self, winner: Candidate, budget: Budget) -> None:
         """Let a winner answer what was kept back, and spend at most ``budget``.
@@ -128,17 +147,31 @@ class Confirming:
 def confirmed(standing: Standing, second: RunState | None) -> Standing:
     """Add to the standing of a run what ``second``, on the examples kept back, says of its winner.
 
-    Where the run itself is over, a second one that was cut off says why all ended.
+    Where the run itself is over, a second one that goes on, or was cut off, says how all stands.
     """
-    if second is None or standing.winner is None:
+    if second is None:
         return standing
-    is_cut_off = standing.end is not None and second.end in _CUT_OFF
-    of_winner = confirmation(second, standing.winner.candidate.label, standing.confidence)
-    end = second.end if is_cut_off else standing.end
-    own = second.spend + second.pending_spend
-    costs = (*standing.costs, CostLine("confirming the winner", own, standing.priced))
-    both = replace(standing, spent=standing.spent + own, costs=costs)  # as the caps are of both
-    return decided(replace(both, confirmation=of_winner, end=end))
+    is_over = standing.end is not None and standing.end not in _CUT_OFF
+    end = second.end if is_over and second.end in (None, *_CUT_OFF) else standing.end
+    winner, of_winner = standing.winner, None
+    if winner is not None:
+        of_winner = confirmation(second, winner.candidate.label, standing.confidence)
+    own, seconds = second.spend + second.pending_spend, second.seconds + second.elapsed
+    # Money and time are of both, as the study's caps are. Those of a stage are of one of the two:
+    # what the other has taken comes on top.
+    stage, other = standing.budget, (own, seconds)
+    if is_over and end is None:
+        stage, other = second.budget, (standing.spent, standing.seconds)
+    both = replace(
+        standing,
+        spent=standing.spent + own,
+        costs=(*standing.costs, CostLine("confirming the winner", own, standing.priced)),
+        seconds=standing.seconds + seconds,
+        budget=stage.with_room(*other, stage),
+        confirmation=of_winner,
+        end=end,
+    )
+    return decided(both)
 
 
 def confirmation(second: RunState, winner: str, confidence: float) -> Confirmation | None:
@@ -190,13 +223,13 @@ async def second_run(store: Store, run_id: str) -> RunState | None:
         return None
 
 
-def kept_for_confirming(parts: StudyParts, standing: Standing, budget: Budget) -> Budget:
-    """Return the part of each cap that is kept back while the winner is looked for.
+def kept_for_confirming(n_kept: int, standing: Standing, budget: Budget) -> Budget:
+    """Return the part of each cap that is kept for ``n_kept`` answers of the winner meanwhile.
 
     A pair is taken to cost what the leader's have cost so far; before there is one, half of each
     cap is kept, but for the cap on pairs.
     """
-    n_kept, leader, each = len(parts.kept_back), standing.winner, {"answers": 1.0}
+    leader, each = standing.winner, {"answers": 1.0}
     if leader is not None and leader.spend.answers:
         each["seconds"] = standing.seconds / standing.told
         for amount in fields(Spend):
@@ -210,10 +243,10 @@ def kept_for_confirming(parts: StudyParts, standing: Standing, budget: Budget) -
     return Budget(**kept)
 
 
-def less(budget: Budget, taken: Budget | Spend) -> Budget:
-    """Return caps without what is taken from them, at least 0."""
+def less(budget: Budget, taken: Budget | Spend, seconds: float = 0.0) -> Budget:
+    """Return caps without what is taken from them, at least 0; ``seconds`` beside a spend."""
     rest = {}
     for cap in fields(Budget):
-        limit, amount = getattr(budget, cap.name), getattr(taken, cap.name, None)
+        limit, amount = getattr(budget, cap.name), getattr(taken, cap.name, seconds)
         rest[cap.name] = limit if limit is None or amount is None else max(0, limit - amount)
     return Budget(**rest)

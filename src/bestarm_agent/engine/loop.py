@@ -26,7 +26,7 @@ from bestarm_agent.domain.events import (
     Told,
     ranges_of,
 )
-from bestarm_agent.domain.spend import Budget, Spend
+from bestarm_agent.domain.spend import NOTHING, Budget, Spend
 from bestarm_agent.domain.values import Example, Outcome
 from bestarm_agent.engine.asking import Asking, Review
 from bestarm_agent.engine.evaluate import Evaluator, ReadyCandidate
@@ -204,14 +204,14 @@ class RunLoop:
         self.pool.add(candidates)
         self._news.set()
 
-    def raise_budget(self, more: Budget, elsewhere: Spend | None = None) -> None:
+    def raise_budget(self, more: Budget, elsewhere: Spend = NOTHING, seconds: float = 0.0) -> None:
         """Let the run spend ``more`` beyond what is spent and reserved for calls under way.
 
-        A cap that allows as much already stays, and none is added. ``elsewhere`` was spent under
-        the same caps by another run.
+        A cap that allows as much already stays, and none is added. ``elsewhere`` and
+        ``seconds`` were spent under the same caps by another run.
         """
         own, taken = self.own_budget, self.ledger.spent + self.ledger.outstanding
-        room = own.with_room(taken + (elsewhere or Spend()), self.seconds, more)
+        room = own.with_room(taken + elsewhere, self.seconds + seconds, more)
         self.set_budget(own.raised(room))
 
     def set_budget(self, budget: Budget, own: Budget | None = None) -> None:

@@ -200,8 +200,8 @@ async def _run(study: Study, budget: Budget) -> Standing:
 
 def _part(study: Study, parts: int) -> Budget:
     """Return one of ``parts`` equal parts of what is left beyond what confirming will cost."""
-    standing = study.standing()
-    remaining = less(study.budget, kept_for_confirming(study.parts, standing, study.budget))
+    standing, n_kept = study.standing(), len(study.parts.kept_back)
+    remaining = less(study.budget, kept_for_confirming(n_kept, standing, study.budget))
     caps = {}
     # ``Study.run`` takes caps on what it uses itself, so what was spent is taken off each cap, and
     # then divided: what a round leaves over is shared by those that follow.
