@@ -55,9 +55,10 @@ _EXIT_CODES = {
     "is worse",
     "1": "an error",
     "2": "wrong usage or configuration",
-    "3": "there is no winner (no score, no right answer, or a scorer that seems to reject right "
-    "ones); a confidence was asked for and is not reached; no candidate is certified; a `gate` "
-    "left a challenger undecided, or a `compare` of files a candidate",
+    "3": "there is no winner (no score, no right answer, a scorer that seems to reject right "
+    "ones, or nobody keeps the limits); a confidence was asked for and is not reached; no "
+    "candidate is certified; a `gate` left a challenger undecided, or a `compare` of files a "
+    "candidate",
     "4": "too many calls failed, or the first call to a model or the first judgement did; no "
     "answer got a score; a cap was passed, since calls cost more than their provider said they "
     "could; a model of `try` got no score",

@@ -148,7 +148,7 @@ class Study:
         options = replace(options or Options(), **objects)
         loaded = options.load(source, overrides)
         if loaded.config.gate is not None:
-            loaded = changed_study(loaded, {"gate": None})
+            loaded = replace(changed_study(loaded, {"gate": None}), changes=loaded.changes)
         catalog = options.catalog(loaded)
         parts = await asyncio.to_thread(assemble, loaded, catalog, open_mode, examples=examples)
         async with new_run(parts, options) as opened:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,8 +13,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from bestarm_agent.stats.keyed_random import KeyedRandom
 from tests.support.commands import Command
-from tests.support.studies import run_all, write_study
+from tests.support.studies import run_all, study_file, write_study
 
 
 @pytest.fixture
@@ -99,6 +101,66 @@ def test_better(tmp_path: Path, gate: Command) -> None:
     assert done.code == 0
     assert "c1 is better: +" in done.out
     assert gate("--baseline", "c1", "--improve").code == 5
+
+
+def test_the_difference_lies_in_its_interval(tmp_path: Path, gate: Command) -> None:
+    """That of the examples taken, of a fixed set, need not: the interval is of all examples."""
+    draws = KeyedRandom(167, "gate").at(0).random((3, 200))
+    study(tmp_path, (draws < [[0.6], [0.9], [0.6]]).astype(float).tolist())
+    found = gate("--baseline", "c0", "--improve", "--json").json["challengers"]
+    for one in found:
+        lower, upper = one["interval"]
+        assert lower <= one["difference"] <= upper
+    gain = (found[1]["better_on"] - found[1]["worse_on"]) / found[1]["examples"]
+    assert gain > found[1]["interval"][1] == found[1]["difference"], "more was seen than can be"
+
+
+@pytest.mark.parametrize("says", ["It is {}", "none"])
+def test_nobody_passes_by_scores_that_cannot_be_trusted(
+    tmp_path: Path, command: Command, says: str
+) -> None:
+    """It says why, and the command that it names asks the same question by another scorer."""
+    rows = [{"id": f"e{j}", "question": f"q{j}", "target": str(j)} for j in range(N)]
+    texts = [
+        {"candidate": label, "example": f"e{j}", "text": says.format(j)}
+        for label in ("c0", "c1")
+        for j in range(N)
+    ]
+    path = study_file(
+        tmp_path,
+        {"rows": rows, "texts": texts},
+        dataset={"path": "rows.jsonl", "target": "target"},
+        models=["replay/c0", "replay/c1"],
+        prompts=[{"q": "{{ question }}"}],
+        scorer="exact",
+        providers={"replay": {"path": "texts.jsonl"}},
+    )
+    path.rename(tmp_path / "my.json")
+    asked = ("gate", "my.json", "--baseline", "c0", "--margin", "0.3", "--for", "new", "-q")
+    done = command(*asked, "--markdown", "m.md", "--junit", "j.xml")
+    assert done.code == 3
+    first, verdict, *_ = done.out.splitlines()
+    assert first.startswith("The scores cannot be trusted: ")
+    assert verdict.startswith("UNDECIDED: c1: +0.0 points (")
+    assert "nothing is proved" in done.out
+    written = [(tmp_path / name).read_text() for name in ("m.md", "j.xml")]
+    pages = [page.read_text() for page in (tmp_path / "runs").glob("*.html")]
+    assert all("The scores cannot be trusted: " in text for text in (*written, *pages))
+    shown = command("show", "--json", "--store", "runs/runs.sqlite").json
+    assert (shown["verdict"], shown["challengers"][0]["verdict"]) == ("undecided", "undecided")
+    [advice] = re.findall("`bestarm-agent (.*?)`", " ".join(done.out.split()).split("Next: ")[1])
+    if says == "none":
+        assert shown["problem"]["kind"] == "nothing right"
+        assert "Next: read some of the replies: " in done.out
+        assert advice.startswith("answers ")
+        return
+    assert shown["problem"]["kind"] == "scorer"
+    again = command(*shlex.split(advice), "-q", "--json")
+    assert again.code == 0, again.err
+    found = again.json
+    asked_again = [found[key] for key in ("verdict", "baseline", "margin", "for")]
+    assert asked_again == ["passed", "c0", 0.3, "new"]
+    assert found["problem"] is None
 
 
 def test_few_pairs_are_in_flight_when_the_verdict_comes(tmp_path: Path, gate: Command) -> None:

@@ -38,6 +38,16 @@ def test_the_exit_code_tells_an_answer_that_is_not_established(
     assert "could be better" in done.out
 
 
+@pytest.mark.parametrize("flags", [under("0.0001"), ("--at-least", "0.95")])
+def test_the_exit_code_tells_that_nobody_is_named(
+    tmp_path: Path, capsys: Capsys, flags: tuple[str, ...]
+) -> None:
+    """That it is proved that nobody fits is no winner: a script must not go on."""
+    done = select(capsys, tmp_path, *flags, "--json")
+    decision = json.loads(done.out)["decision"]
+    assert (decision["take"], decision["proved"], done.code) == (None, True, 3)
+
+
 @pytest.mark.slow
 def test_a_run_stops_at_what_is_good_enough(tmp_path: Path, capsys: Capsys) -> None:
     path = write_study(tmp_path, n_examples=200, changes={"selector": "racing"})

@@ -10,7 +10,7 @@ from bestarm_agent.certification.certificate import Certificate, Screened, singl
 from bestarm_agent.certification.pairs import CertificationPlan, goal_of, method_of
 from bestarm_agent.domain.text import percent, safe
 from bestarm_agent.engine.mode import ModeResult, ModeRow
-from bestarm_agent.engine.results.decision import proved
+from bestarm_agent.engine.results.decision import doubt, proved
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.report.words import plain, run_json, run_lines
 from bestarm_agent.stats.non_inferiority import Conclusion
@@ -58,6 +58,7 @@ def _lines(
         lines = [f"Chosen: {_statement(proof, names)} {claim}"]
     else:
         lines = [f"Chosen: {_statement(proof, names)}; {claim}: {proved(1.0 - goal.delta)}"]
+    lines[:0] = filter(None, [doubt(standing.decision)])
     lines += [f"Labels used: {proof.n_labels:,}", *run_lines(standing)]
     lines.append("What each method would have needed:")
     lines += [f"  {name + ':':<13}{_needed(proof, other, names)}" for name, other in others.items()]

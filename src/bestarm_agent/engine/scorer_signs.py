@@ -171,7 +171,7 @@ def fault_of(
     if n >= _ENOUGH:
         return ScorerFault(
             f"all {n:,} replies scored 0",
-            "read some of them: the prompt or the scorer may be at fault",
+            "read some of the replies: the prompt or the scorer may be at fault",
         )
     return None
 

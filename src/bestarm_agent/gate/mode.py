@@ -14,6 +14,7 @@ from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.record import Size
+from bestarm_agent.engine.results.decision import doubt
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.options import changed_study
 from bestarm_agent.engine.setup.parts import StudyParts
@@ -112,6 +113,7 @@ class GateMode:
             {labels[row]: rival for row, rival in plan.challengers.items()},
             remarks=run_lines(standing),
             facts=run_json(standing),
+            doubt=doubt(standing.decision),
         )
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
@@ -85,6 +86,13 @@ class Challenger:
             return False
         self.verdict = worst(test.verdict for test in self.comparisons)
         return True
+
+    def doubted(self) -> Challenger:
+        """Return it as it is told where scores are not to be trusted: it passes nowhere."""
+        other = copy(self)
+        other.comparisons = [test.doubted() for test in self.comparisons]
+        other.verdict = worst(test.verdict for test in other.comparisons)
+        return other
 
 
 class GatePlan(Rule):

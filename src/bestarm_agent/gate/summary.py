@@ -36,6 +36,7 @@ def gate_result(
     challengers: Mapping[str, Challenger],
     remarks: Sequence[str] = (),
     facts: Mapping[str, object] | None = None,
+    doubt: str = "",
 ) -> ModeResult:
     """Return the verdicts on challengers.
 
@@ -44,7 +45,10 @@ def gate_result(
         challengers: one or more, by label.
         remarks: lines to add, such as what was spent.
         facts: entries to add to the JSON object.
+        doubt: why the scores are not to be trusted; with one nobody passes.
     """
+    if doubt:
+        challengers = {label: test.doubted() for label, test in challengers.items()}
     question = next(iter(challengers.values())).parts[0].question
     verdict = worst(test.verdict for test in challengers.values())
     tests = [test for challenger in challengers.values() for test in challenger.comparisons]
@@ -53,8 +57,13 @@ def gate_result(
         note=_NOTE,
         ranking="The ranking shows the mean scores.",
         columns=_COLUMNS,
-        rows=tuple(row for label, test in challengers.items() for row in _rows(safe(label), test)),
+        rows=tuple(
+            row._replace(said=". ".join(filter(None, [doubt, row.said])))
+            for label, test in challengers.items()
+            for row in _rows(safe(label), test)
+        ),
         lines=(
+            *filter(None, [doubt]),
             *(
                 # an undecided one is called so once
                 f"{_MARKS[test.verdict]}: {statement(label, test)}".replace(" is undecided", "", 1)
@@ -198,8 +207,13 @@ def _numbers(test: Comparison) -> dict[str, object]:
 
 
 def _difference(test: Comparison) -> float:
-    """Return the mean score of the challenger minus the baseline's, on the examples taken."""
-    return float((np.array(test.gains) - np.array(test.losses)).mean() / 2)
+    """Estimate the mean score of the challenger minus the baseline's, inside its interval.
+
+    What the examples taken say may lie outside it: of a fixed set the interval is of all examples.
+    """
+    mean = float((np.array(test.gains) - np.array(test.losses)).mean() / 2)
+    lower, upper = test.interval()
+    return min(max(mean, lower), upper)
 
 
 def markdown(result: ModeResult, name: str) -> str:

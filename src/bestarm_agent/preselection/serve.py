@@ -122,7 +122,8 @@ class Service:
         parts = assemble(loaded, options.catalog(loaded), examples=examples)
         ready = await asyncio.to_thread(ReadyCandidates, parts, options.clock)  # digests weights
         study = changed_study(loaded, {"name": f"{loaded.config.name}-{ROUTED}"})
-        parts = replace(parts, study=study, mode=ROUTING)
+        own = tuple(text for text in loaded.changes if text.partition("=")[0] not in fixed)
+        parts = replace(parts, study=replace(study, changes=own), mode=ROUTING)
         candidates = [
             RoutedCandidate(name=entry.candidate.label, usd=entry.usd) for entry in ready.ready
         ]

@@ -393,8 +393,9 @@ def run_lines(standing: Standing) -> list[str]:
 
 
 def run_json(standing: Standing) -> dict[str, Any]:
-    """Return the run, its end and its spend as entries of a JSON object."""
+    """Return the run, its end, its spend and what is wrong as entries of a JSON object."""
     return {
+        "problem": plain(standing.decision.problem),
         "run_id": standing.run_id,
         "end": standing.end,
         "spent": plain(standing.spent, priced=standing.priced),

@@ -72,6 +72,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -354,6 +355,12 @@ class Comparison:
             raise ValueError(f"all {self.question.n_examples} examples were taken")
         self.gains.append(challenger[0] - baseline[1])
         self.losses.append(baseline[0] - challenger[1])
+
+    def doubted(self) -> Comparison:
+        """Return it as it stands, but not passed; no example is to be pushed to it."""
+        other = copy(self)
+        other._shown = [math.inf, *self._shown_after()[1:]]
+        return other
 
     def interval(self) -> tuple[float, float]:
         """Bound the mean difference D, at all times.

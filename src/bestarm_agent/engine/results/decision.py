@@ -116,6 +116,7 @@ def decided(standing: Standing) -> Standing:
 # rule, and another may not take them; with ``plan`` it is the budget, which is to be raised.
 _OWN = {"--for": "stop.for", "--cheapest-within": "objective", "--set scorer": "scorer"}
 _OWN |= {"--selector": "selector.name selector.params", "agent plan": "budget"}
+_VERBS = {"gate": "gate", "certify": "certify", "router": "preselect run"}  # by rule; else select
 
 
 def _of_study(s: Standing, command: str | None) -> str | None:
@@ -125,7 +126,9 @@ def _of_study(s: Standing, command: str | None) -> str | None:
     named = f" {quote(PurePosixPath(s.study).name)}" if s.study else ""
     own = [key for part, keys in _OWN.items() if part in command for key in keys.split()]
     changes = "".join(f" --set {quote(text)}" for text in _without(s.changes, own))
-    command, n = re.subn(r"agent (select|try|plan)\b", lambda verb: verb[0] + named, command)
+    command = command.replace("agent select", f"agent {_VERBS.get(s.selector, 'select')}")
+    verbs = rf"agent (select|try|plan|{'|'.join(_VERBS.values())})\b"
+    command, n = re.subn(verbs, lambda verb: verb[0] + named, command)
     return command + (changes if n else "")
 
 
@@ -167,7 +170,7 @@ def _problems(s: Standing) -> list[Obstacle]:
         problems.append(Obstacle(ProblemKind.SCORER, s.suspect.text))
     elif s.suspect is not None and not s.suspect.rejects:
         problems.append(Obstacle(ProblemKind.NOTHING_RIGHT, s.suspect.text))
-    elif s.seeks_best and not any(row.total for row in s.rows):
+    elif (s.seeks_best or s.selector == "gate") and not any(row.total for row in s.rows):
         n = sum(row.n for row in s.rows)
         text = f"none of the {n:,} answers is right" if n > 1 else "the only answer is wrong"
         problems.append(Obstacle(ProblemKind.NOTHING_RIGHT, text))
@@ -341,8 +344,9 @@ def _with_words(
 ) -> Decision:
     """Add the sentences: what to take, what is as good, how sure, and what to do next."""
     advice = () if next_one is None else (next_one.said,)
-    if not s.seeks_best:  # a mode with an answer of its own says all else
-        return replace(draft, next=next_one, said=advice)
+    if not s.seeks_best:  # a mode with an answer of its own says all else; a router has none
+        why = [f"{text}." for text in [doubt(draft)] if text and s.selector == "router"]
+        return replace(draft, next=next_one, said=(*why, *advice))
     caps = [f"Cap passed: {p.text}." for p in problems if p.kind is ProblemKind.CAP_PASSED]
     if named is None:
         lines = _no_winner(s, problems)
@@ -357,6 +361,14 @@ def _with_words(
         few = [p for p in problems if p.kind is ProblemKind.TOO_FEW]
         lines += [f"But {p.text}." for p in few] or _on_new(s, draft)
     return replace(draft, next=next_one, said=(*caps, *lines, *advice))
+
+
+def doubt(decision: Decision) -> str:
+    """Say why what a mode finds by its scores is not to be trusted; "" where nothing is wrong."""
+    problem = decision.problem
+    if problem is None or problem.kind not in NO_WINNER[1:]:
+        return ""
+    return f"The scores cannot be trusted: {safe(problem.text)}"
 
 
 def _no_winner(s: Standing, problems: Sequence[Obstacle]) -> list[str]:

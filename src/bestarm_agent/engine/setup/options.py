@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -95,7 +95,10 @@ def changed_study(
     if isinstance(source, LoadedStudy):
         if not changes or not isinstance(source.source, Mapping):
             return source
-        return study_from(source.source, source.base_dir, changes)
+        changed = study_from(source.source, source.base_dir, changes)
+        # it stays the study of its file, with what was changed before
+        before = (text for text in source.changes if text.partition("=")[0] not in changes)
+        return replace(changed, path=source.path, changes=(*before, *changed.changes))
     if isinstance(source, Mapping):
         return study_from(source, overrides=changes)
     if not isinstance(source, str | Path):
