@@ -52,6 +52,7 @@ def commands(text: str) -> list[str]:
     return [line for line in lines if line.startswith("bestarm-agent")]
 
 
+@pytest.mark.timeout(600)  # half a minute of CPU time, which other programs may share
 @pytest.mark.slow
 def test_the_tutorial_runs(folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "_WORLDS", 1)  # `plan` simulates three, two of which show nothing new
