@@ -392,10 +392,57 @@ def test_a_quota_without_a_wait_is_used_up() -> None:
         (400, "Unknown model: x", K.MODEL_NOT_FOUND),  # GitHub
         (400, "Invalid model parameters: x", K.BAD_REQUEST),
         (418, "", K.BAD_REQUEST),
+        (200, "input too long", K.TOO_LONG),  # 200: no status was given
+        (200, "The response was filtered due to the content policy", K.CONTENT_FILTERED),
+        (500, "input length exceeds the context length", K.TOO_LONG),
+        (500, "the request exceeds the available context size", K.TOO_LONG),
+        (500, "model 'x' not found, try pulling it first", K.MODEL_NOT_FOUND),
+        # a 500 that may pass
+        (500, "Failed to process the input: deadline exceeded", K.SERVER),
+        (500, "Prompt processing timeout exceeded", K.SERVER),
+        (500, "Error processing input: maximum retries exceeded", K.SERVER),
+        (500, "messages queue limit exceeded", K.SERVER),
+        (500, "The input took too long", K.SERVER),
+        (500, "content filtering service timed out", K.SERVER),
+        (500, "Error in model execution: file /dev/shm/req_12 not found", K.SERVER),
     ],
 )
 def test_compatible_servers_are_understood(status: int, words: str, kind: FailureKind) -> None:
     assert kind_of(status, [], words) is kind
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        (
+            24,
+            "This model's maximum context length is 4096 tokens. However, you requested 9 tokens "
+            "(PROMPT in the messages, 4096 in the completion). Please reduce the length of either.",
+        ),
+        (
+            24,
+            "'max_tokens' or 'max_completion_tokens' is too large: 4096. This model's maximum "
+            "context length is 4096 tokens and your request has PROMPT input tokens (4096 > 9 - 9)",
+        ),
+        (3000, "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: PROMPT `inputs` tokens"),
+        (
+            3000,
+            "input length and `max_tokens` exceed context limit: PROMPT + 2000 > 4096, decrease",
+        ),
+        (
+            24,
+            "Requested token count exceeds the model's maximum context length of 4096 tokens. You "
+            "requested a total of 9 tokens: PROMPT tokens from the input messages and 4096 tokens",
+        ),
+    ],
+)
+def test_a_prompt_that_fits_alone_is_not_too_long(prompt: int, words: str) -> None:
+    """It is the study that asks for too long an answer, and the message says so."""
+    body = {"error": {"message": words.replace("PROMPT", str(prompt))}}
+    found = status_failure(400, body, {}, "vllm/m", ENDPOINT)
+    assert (found.kind, found.blame) == (K.BAD_REQUEST, Blame.HARNESS)
+    assert "the prompt alone fits, so give a lower `max_tokens` under `params`" in str(found)
+    assert kind_of(400, [], words.replace("PROMPT", "5000")) is K.TOO_LONG
 
 
 def test_codes_of_other_vendors_are_understood() -> None:

@@ -16,7 +16,7 @@ from bestarm_agent.providers.api.protocol import MalformedError, as_object, obje
 from bestarm_agent.providers.failures import failure
 
 _SHOWN = 300
-_OK, _REDIRECTS, _SERVER_ERRORS = 200, range(300, 400), 500
+_OK, _REDIRECTS, _CLIENT_ERRORS = 200, range(300, 400), range(400, 500)
 _STATUSES = range(400, 600)  # of errors
 _FORBIDDEN = 403
 # Where the words of an error stand, in the order of how much they say; objects and lists in these
@@ -46,34 +46,41 @@ _BY_STATUS: Mapping[int, FailureKind] = {
     }.items()
     for status in statuses
 }
+_ASKED = r"\b(prompts?|inputs?|messages)\b.{0,40}"
 # MiniMax's own codes, which come with HTTP 200; others are of the server, and pass.
 _OF_MINIMAX = dict.fromkeys(("1002", "1039", "1041", "2045"), 429)  # limits that pass
 _OF_MINIMAX |= dict.fromkeys(("1026", "1027", "1042", "2013"), 400)  # what was asked, or answered
 _OF_MINIMAX |= {"1004": 401, "2049": 401, "1008": 402, "2056": 402}  # key; credit, of five hours
-# What errors say, in a code at any status or in a text at these (500 also stands for "no status"):
+# What errors say, in a code at any status or in a text at these (200: the body names no status):
 # "context_length_exceeded", "This model's maximum context length is 8192 tokens", "`inputs` tokens
 # + `max_new_tokens` must be <= 8193", "insufficient_quota", "Your credit balance is too low",
 # "Incorrect API key provided", "The model `m` does not exist". What a limit of tokens a minute can
-# never let in ("Request too large") is no matter of waiting.
+# never let in ("Request too large") is no matter of waiting. A 500 may pass, so there only words
+# count that cannot be of a time that was exceeded, or of a file that was not found.
 _BY_TEXT: tuple[tuple[frozenset[int], re.Pattern[str], FailureKind], ...] = tuple(
     (frozenset(statuses), re.compile(pattern, re.IGNORECASE), kind)
     for kind, statuses, pattern in (
         (
-            *(FailureKind.TOO_LONG, (400, 422, 500)),
+            *(FailureKind.TOO_LONG, (200, 400, 422, 500)),
             r"context.?(length|window|limit|size)|token limit|`inputs`.{0,40}must "
             r"|maximum (number of )?(input )?tokens|(maximum|of) (prompt|input) length"
-            r"|\b(prompts?|inputs?|messages)\b.{0,40}"
-            r"(too (long|large)|longer than|(?<!not )exceed)|超长|too many tokens(?!, please)",
+            rf"|{_ASKED}((is|are|was|were) too (long|large)(?! to)"
+            r"|((longer|larger|more) than|(?<!not )exceed).{0,40}(length|size|tok|char))"
+            r"|超长|too many tokens(?!, please)",
         ),
         (
-            *(FailureKind.CONTENT_FILTERED, (400, 403, 500)),
+            *(FailureKind.TOO_LONG, (200, 400, 422)),
+            rf"{_ASKED}(too (long|large)|longer than|(?<!not )exceed)",
+        ),
+        (
+            *(FailureKind.CONTENT_FILTERED, (200, 400, 403)),
             r"content.?(management|filter(ing)?|moderation|safety|policy)|(input|was) flagged"
             r"|policy_violation|violates \w+ (guidelines|polic(y|ies)|terms)|guardrail|censorship"
             r"|(requires|by) moderation|safety (system|filter)|inappropriate content|exists risk"
             r"|敏感|(in|out)put (new_)?sensitive",
         ),
         (
-            *(FailureKind.QUOTA_EXHAUSTED, (400, 403, 412, 429, 500)),  # 412: Fireworks
+            *(FailureKind.QUOTA_EXHAUSTED, (200, 400, 403, 412, 429, 500)),  # 412: Fireworks
             r"欠费|current.(token )?quota|额度|余[额量]|arrearage|balance is (insufficient|too low)"
             r"|(any|no|available|of) credits?\b|(daily|monthly)( \w+)? quota|token_quota"
             r"|(insufficient|not enough)(_|.{0,9} )(balance|credits?|funds|quota)"
@@ -81,16 +88,20 @@ _BY_TEXT: tuple[tuple[frozenset[int], re.Pattern[str], FailureKind], ...] = tupl
             r"|budget.{0,10}exceeded|free tier.{0,30}exhausted|key limit exceeded|credit balance",
         ),
         (FailureKind.BAD_REQUEST, (413, 429), r"request too large for|must be reduced"),
-        (FailureKind.RATE_LIMITED, (403, 500), r"rate.?limit|too many requests"),
+        (FailureKind.RATE_LIMITED, (200, 403, 500), r"rate.?limit|too many requests"),
         # Groq: what the model wrote is no call, or no JSON
         (FailureKind.UNPARSABLE, (), r"tool_use_failed|json_validate_failed|output_parse_failed"),
         (
-            *(FailureKind.AUTHENTICATION, (400, 500)),
+            *(FailureKind.AUTHENTICATION, (200, 400, 500)),
             r"api.?key (is )?(not valid|invalid|expired)|(invalid|incorrect|expired).api.?key",
         ),
         (
-            *(FailureKind.MODEL_NOT_FOUND, (400, 500)),
-            r"model\b.{0,200}((does )?not exist|not found|been decommissioned)|not a valid model"
+            *(FailureKind.MODEL_NOT_FOUND, (200, 400)),
+            r"model\b.{0,200}((does )?not exist|not found|been decommissioned)",
+        ),
+        (
+            *(FailureKind.MODEL_NOT_FOUND, (200, 400, 500)),
+            r"model\b\W*(\S+ )?((does )?not exist|not found)|not a valid model"
             r"|model_not_(found|supported|available)|(invalid|unknown)[ _]model(:| name| id|$| ')"
             r"|model identifier is invalid|llm provider not|unexpected endpoint",
         ),
@@ -103,6 +114,12 @@ _MESSAGES: Mapping[FailureKind, str] = {
 }
 
 
+# The prompt's length, and what it may have with its answer: "maximum context length is 4096 tokens,
+# 24 in the messages", "has 24 input tokens", "24 `inputs` tokens", "188240 + 21333 > 200000".
+_PROMPT_LENGTH = re.compile(
+    r"(?P<n>\d+)(?:[^\d.,;>]{0,25}(?:input|prompt|messages)| \+ \d+ >)", re.IGNORECASE
+)
+_CONTEXT_LENGTH = re.compile(r"(?:length (?:is|of)|limit of|<=|>)\D{0,12}(?P<n>\d+)", re.IGNORECASE)
 # A rate limit that the account has met, as OpenAI, Anthropic and Google say it. A server that is
 # merely full says nothing of the kind.
 _OF_ACCOUNT = re.compile(
@@ -156,7 +173,7 @@ def status_failure(
     exceeded your current quota" of a minute's. Status 0: HTTP says 200, and the body names none.
     """
     codes, message = _codes(body), _words(body)
-    kind = kind_of(status or _SERVER_ERRORS, codes, message)
+    kind = kind_of(status or _OK, codes, message)
     body_wait = wait_in(body)
     # No wait makes a wrong key right, so a 403 that names a wait is a limit as well.
     is_forbidden = kind is FailureKind.AUTHENTICATION and status == _FORBIDDEN
@@ -202,12 +219,19 @@ def kind_of(status: int, codes: Sequence[str], message: str) -> FailureKind:
     # the status, and the hundred that it belongs to.
     for statuses, pattern, kind in _BY_TEXT:
         if any(map(pattern.search, codes)) or (status in statuses and pattern.search(message)):
-            return kind
+            fits = kind is FailureKind.TOO_LONG and _prompt_fits(message)
+            return FailureKind.BAD_REQUEST if fits else kind
     if status in _BY_STATUS:
         return _BY_STATUS[status]
     if status in _REDIRECTS:
         return FailureKind.MODEL_NOT_FOUND
-    return FailureKind.SERVER if status >= _SERVER_ERRORS else FailureKind.BAD_REQUEST
+    return FailureKind.SERVER if status not in _CLIENT_ERRORS else FailureKind.BAD_REQUEST
+
+
+def _prompt_fits(message: str) -> bool:
+    """Return whether a prompt is refused for the length of the answer that it asks for."""
+    prompt, context = _PROMPT_LENGTH.search(message), _CONTEXT_LENGTH.search(message)
+    return bool(prompt and context) and int(prompt["n"]) < int(context["n"])
 
 
 def body_failure(body: Mapping[str, Json], name: str, endpoint: Endpoint) -> ProviderError | None:
@@ -277,6 +301,8 @@ def _message(status: int, kind: FailureKind, explanation: str, endpoint: Endpoin
         hint = f"; correct the model's name, or base_url ({endpoint.address})"
         if endpoint.missing_path:
             hint += f", which most servers want to end in {endpoint.missing_path}"
+    elif kind is FailureKind.BAD_REQUEST and _prompt_fits(explanation):
+        hint = "; the prompt alone fits, so give a lower `max_tokens` under `params`"
     problem = f"HTTP {status}: {_clean(explanation, endpoint) or 'no explanation'}"
     if kind is FailureKind.QUOTA_EXHAUSTED:
         return (
