@@ -125,6 +125,14 @@ def test_several_results_of_a_pair_are_their_mean(tmp_path: Path, text: str) -> 
     assert same(matrix.scores, np.array([[0.5, 0.5], [np.nan, 1.0]]))
 
 
+def test_a_first_column_without_a_name_names_the_candidates(tmp_path: Path) -> None:
+    """As pandas writes a table with an index; one that counts the rows is left out."""
+    for text in (",q1,q2\na,1,0\nb,1,1\n", ",model,q1,q2\n0,a,1,0\n1,b,1,1\n"):
+        matrix = load_matrix(write(tmp_path / "m.csv", text))
+        assert matrix.names == ("a", "b")
+        assert same(matrix.scores, np.array([[1.0, 0.0], [1.0, 1.0]]))
+
+
 def test_tables_may_be_compressed(tmp_path: Path) -> None:
     (tmp_path / "m.csv.gz").write_bytes(gzip.compress(LONG.encode()))
     assert same(load_matrix(str(tmp_path / "m.csv.gz")).scores, SCORES)
@@ -176,6 +184,10 @@ def test_cells_keep_their_first_seen_order() -> None:
         ("candidate,example,score\na,q1,yes\n", "must be a number, got 'yes'; write it as"),
         ("candidate,example,score\na,q1,2\na,q1,0\n", r"must be in \[0, 1\], got 2 of"),
         ("candidate,example,score\na,q1,inf\n", r"must be in \[0, 1\], got inf of"),
+        (
+            ",q1,q2\n0,1,0\n1,0,1\n",
+            "line 2: the first column, `q1`, holds a score \\(1\\); put one",
+        ),
     ],
 )
 def test_what_is_no_score_table_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -286,7 +286,10 @@ _SEPARATOR = re.compile(r"sep=(.)")
 
 
 def read_separated(path: Path, delimiter: Literal[",", "\t"]) -> Iterator[FileRow]:
-    """Read a table with a header; every value is text. Columns without a name are skipped."""
+    """Read a table with a header; every value is text. Columns without a name are skipped.
+
+    But the first one is ``index``, as pandas calls it, unless it counts the rows.
+    """
     records = _records(path, delimiter)
     _, header = next(records, (1, []))
     # A first line for Excel may say the separator. Else one column whose name holds another one is
@@ -297,7 +300,10 @@ def read_separated(path: Path, delimiter: Literal[",", "\t"]) -> Iterator[FileRo
         records = _records(path, other)
         _, header = next(islice(records, 1 if said else 0, None), (1, []))
     names = _header(header, path)
-    for line, record in records:
+    first = next(records, None)
+    if first and names[0] == "" and "index" not in names and first[1][0].strip() not in "01":
+        names[0] = "index"
+    for line, record in chain((first,) if first else (), records):
         position = f"line {line}"
         # Spreadsheets write separators also for columns in which nothing stands.
         while len(record) > len(names) and not record[-1].strip(" "):

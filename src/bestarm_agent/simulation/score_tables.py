@@ -30,6 +30,7 @@ provider model prompt inputs target reply reasoning text finish answer verdicts 
 output_tokens attempt attempts retry_after judge_usd
 """
 _TRUTH = {"true": 1.0, "false": 0.0}  # as pandas writes them
+_VERDICTS = frozenset(("0", "1", "0.0", "1.0", *_TRUTH))
 KNOWN = frozenset((*RESULT, *_COLUMNS.split()))
 
 
@@ -95,11 +96,16 @@ def _wide(rows: Iterable[FileRow], source: str, label: str) -> Iterator[Cell]:
     # A first column of this name says that the rows are the examples, and the others candidates.
     step = -1 if label.lower() in ("example", "question", "input") else 1
     for row in rows:
-        where = f"{source}, {row.position}"
+        where, own = f"{source}, {row.position}", str(row.values[label])
+        if own.lower() in _VERDICTS:  # names may stand in a column that has none itself
+            raise ConfigError(
+                f"{where}: the first column, `{label}`, holds a score ({own}); put one before it "
+                "that names the candidate of each row, with a name of its own"
+            )
         cost = number_in(row.values, "cost", where)
         for name in row.values:
             if name not in (label, "cost"):
-                of, at = (str(row.values[label]), name)[::step]
+                of, at = (own, name)[::step]
                 yield Cell(of, at, number_in(row.values, name, where), cost, row.position)
 
 
