@@ -85,6 +85,14 @@ def test_without_a_key_a_plan_is_made_and_names_what_is_missing(
     assert missing.startswith("before the first call: ")
 
 
+def test_a_limit_of_a_model_that_is_not_called_is_told(tmp_path: Path) -> None:
+    limits = {"models": {"replay/c0": {"rpm": 10}, "replay/c00": {"rpm": 10}}}
+    told = [one for one in plan_of(study(tmp_path, limits=limits)).notices if "limits." in one]
+    assert len(told) == 1
+    assert "`limits.models.replay/c00` limits nothing, since no such model is called; " in told[0]
+    assert "`replay/c0`" in told[0]
+
+
 def test_an_answer_is_expected_to_cost_what_stored_replies_did() -> None:
     """Worked by hand: three of four candidates have replies."""
     costs = np.full((4, 5), np.nan)

@@ -20,6 +20,7 @@ from bestarm_agent.engine.setup.examples import draw_examples, slices_of
 from bestarm_agent.engine.setup.providers import ProviderSet
 from bestarm_agent.engine.setup.requests import check_prompts, request_notices, rows_asked_alike
 from bestarm_agent.engine.setup.selection import open_selection
+from bestarm_agent.errors import nearest
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.registry import check_targets
 
@@ -117,16 +118,22 @@ def assemble(
             *request_notices(prompts, rows, copies, sent, config.repeats, providers),
             *dropped,
             *unrecognised,
-            *_partial_judges(judge, candidates),
+            *_notices_of_models(config, judge, candidates),
         ),
         mode=mode,
     )
 
 
-def _partial_judges(judge: Judge, candidates: Sequence[Candidate]) -> Iterator[str]:
-    """Warn of models that judge answers of their own."""
+def _notices_of_models(
+    config: StudyConfig, judge: Judge, candidates: Sequence[Candidate]
+) -> Iterator[str]:
+    """Warn of limits of models that are not called, and of models that judge their own answers."""
     compared = {f"{candidate.provider}/{candidate.model}" for candidate in candidates}
-    for name in sorted({str(model) for model in judge.models} & compared):
+    judges = {str(model) for model in judge.models}
+    for name in sorted(config.limits.models.keys() - compared - judges):
+        called = nearest(name, compared | judges)
+        yield f"`limits.models.{name}` limits nothing, since no such model is called; {called}"
+    for name in sorted(judges & compared):
         yield (
             f"judge model {name} is also a candidate, and models favour answers of their own; let "
             f"another one judge, or compare it with people's labels (`bestarm-agent judge check`)"
