@@ -235,6 +235,19 @@ def test_remarks_before_the_answer_are_no_part_of_it(api: FakeApi) -> None:
     assert found.text == GOOD
 
 
+def test_each_of_several_messages_is_a_text_of_its_own(api: FakeApi) -> None:
+    """ "42" behind "Let me check 6 * 7." is no 7.42."""
+
+    def change(body: Body) -> None:
+        (message,) = [one for one in body["output"] if one["type"] == "message"]
+        first = {"type": "output_text", "text": "Let me check 6 * 7."}
+        body["output"] = [{"type": "message", "content": [first]}, {"type": "reasoning"}, message]
+
+    (found,) = read(api, "responses", change)
+    assert isinstance(found, Reply)
+    assert found.text == f"Let me check 6 * 7.\n{GOOD}"
+
+
 def test_errors_within_a_choice_are_errors(api: FakeApi) -> None:
     litellm: Json = {"error": OPENROUTER, "native_finish_reason": "error"}
     rows = [

@@ -226,8 +226,13 @@ def _decode_response(body: Mapping[str, Json], words: Mapping[str, Finish]) -> A
     output = objects_in(body.get("output"))
     # What a model remarks between its calls of tools is no part of its answer.
     answered = [item for item in output if item.get("phase") != "commentary"]
-    contents = [item.get("content") for item in answered if item.get("type") == "message"]
-    parts = [part for content in contents for part in objects_in(content)]
+    parts: list[Mapping[str, Json]] = []
+    for item in answered:
+        own = objects_in(item.get("content")) if item.get("type") == "message" else ()
+        # Each of several messages is a text of its own: "42" behind "I check 6 * 7." is no 7.42.
+        if any("text" in part for part in parts) and any("text" in part for part in own):
+            parts.append({"type": "output_text", "text": "\n"})
+        parts += own
     tokens = [token for part in parts for token in objects_in(part.get("logprobs"))]
     status, cut = body.get("status"), as_object(body.get("incomplete_details")).get("reason")
     return _answer(
