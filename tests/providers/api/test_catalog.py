@@ -145,6 +145,10 @@ def test_a_gateway_says_what_a_call_cost() -> None:
         provider = build("litellm", base_url=api.openai_url, key="none")
         request = Request("m", messages=(Message("user", "2+3"),))
         assert reply(provider, request).usd_nanos == 415_000
+        # a header that comes twice, of a proxy before a proxy
+        for other, nanos in (("0.000415", 415_000), ("0.02", 20_000_000)):
+            api.more_headers["X-LiteLLM-Response-Cost"] = other
+            assert reply(provider, request).usd_nanos == nanos
         api.more_headers = {"x-litellm-response-cost": "None"}
         assert reply(provider, request).usd_nanos is None
 

@@ -91,6 +91,8 @@ def test_durations(text: str, seconds: float | None) -> None:
     [
         ({"retry-after": "2"}, 2),
         ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after": "5, 7"}, 7),  # of a proxy and of the server behind it
+        ({"retry-after": "5, soon"}, None),
         ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
         ({"date": DATE, "retry-after": "Fri, 20 Nov 2026 12:00:07 GMT"}, 7),
         ({"date": DATE, "retry-after": "Fri, 20 Nov 2026 11:00:00 GMT"}, 0),

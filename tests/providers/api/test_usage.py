@@ -221,6 +221,11 @@ def test_a_contradiction_is_told_once_for_a_model_and_a_stated_cost_is_kept() ->
             {"cost": 0.00001, "is_byok": True, "cost_details": {"upstream_inference_cost": 2e-4}},
             210_000,
         ),
+        (
+            {"cost": 0, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.02}},
+            20_000_000,
+        ),
+        ({"is_byok": True, "cost_details": {"upstream_inference_cost": 2e-4}}, 200_000),
         ({"cost": "0.00014"}, 140_000),
         (
             {"cost": {"input_tokens_cost": 1e-6, "request_cost": 0.006, "total_cost": 0.006034}},
@@ -241,6 +246,8 @@ def test_a_contradiction_is_told_once_for_a_model_and_a_stated_cost_is_kept() ->
         ({"cost": float("nan")}, None),
         ({"cost": 1e300}, None),
         ({"cost": 0.00001, "is_byok": True}, None),
+        ({"cost": 0, "is_byok": True}, None),
+        ({"cost": "?", "is_byok": True, "cost_details": {"upstream_inference_cost": 2e-4}}, None),
         ({"cost_in_usd_ticks": "many"}, None),
     ],
 )

@@ -106,7 +106,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         90.0
     """
     waits = {name.lower(): text for name, text in headers.items() if "retry" in name.lower()}
-    milliseconds = _number(waits.get("retry-after-ms"))
+    milliseconds = _largest(waits.get("retry-after-ms"))
     wait_text = waits.get("retry-after")
     # A wait that is too long to be one (a time stamp) is passed over in favour of the other header.
     if milliseconds is not None and milliseconds / 1000 <= _MAX_WAIT:
@@ -115,7 +115,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
     # A bare number is read first: ``duration`` refuses those of more than a day, which a monthly
     # quota may ask for.
-    seconds = duration(wait_text) if _number(wait_text) is None else _number(wait_text)
+    seconds = _largest(wait_text)
+    seconds = duration(wait_text) if seconds is None else seconds
     date = _http_date(wait_text) if seconds is None else None
     if date is not None:
         # the time that the server sends, if it does: a wrong local clock does no harm then
@@ -166,7 +167,7 @@ def bill(dollars: Json) -> int | None:
         >>> bill("0.000415"), bill(None)
         (415000, None)
     """
-    amount = _number(str(dollars))
+    amount = _largest(str(dollars))
     return None if amount is None or amount > usd(int(MOST)) else nanos(amount)
 
 
@@ -201,6 +202,13 @@ def _number(text: str | None) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) and value >= 0 else None
+
+
+def _largest(text: str | None) -> float | None:
+    """Parse a finite number >= 0, or the largest of a header that came more than once."""
+    numbers = [_number(part) for part in (text or "").split(",")]
+    known = [number for number in numbers if number is not None]
+    return max(known) if len(known) == len(numbers) else None
 
 
 def _plausible(seconds: float | None) -> float | None:

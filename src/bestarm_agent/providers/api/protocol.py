@@ -270,8 +270,8 @@ def body_cost(body: Mapping[str, Json]) -> int | None:
     They come with the usage as dollars, in a number or a text (OpenRouter; DeepInfra estimates
     them), as an object with their total (Perplexity), or as xAI's ticks, 10^10 a dollar; or beside
     it, or in the message, as dollars (Vercel). What the vendor bills the user's own key there
-    (``is_byok``) comes on top. A bill of nothing is none: servers write 0, too, where they know no
-    price.
+    (``is_byok``) comes on top, and may be all. A bill of nothing is none: servers write 0, too,
+    where they know no price.
 
     Example:
         >>> body_cost({"usage": {"cost": 0.0003}})
@@ -287,7 +287,10 @@ def body_cost(body: Mapping[str, Json]) -> int | None:
     dollars = as_object(stated).get("total_cost", stated)
     total = bill(dollars if as_count(ticks) is None else float(str(ticks)) / 1e10)
     of_vendor = as_object(usage.get("cost_details")).get("upstream_inference_cost")
-    beside = bill(of_vendor) if usage.get("is_byok") is True else 0
+    is_byok = usage.get("is_byok") is True
+    beside = bill(of_vendor) if is_byok else 0
+    if is_byok and not stated and ticks is None:
+        total = 0  # OpenRouter itself took nothing
     return None if total is None or beside is None else total + beside or None
 
 

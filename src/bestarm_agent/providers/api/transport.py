@@ -137,7 +137,9 @@ class Connection:
         received: dict[str, str] = {}
         for raw_name, raw in response.raw_headers:
             name, text = raw_name.decode("latin-1").lower(), raw.decode(errors="replace")
-            received[name] = f"{received[name]}, {text}" if name in received else text
+            # What a proxy repeats is said once: "5, 5" is no number.
+            both = received.get(name, text) != text
+            received[name] = f"{received[name]}, {text}" if both else text
         return Response(response.status, received, bytes(body))
 
     async def close(self) -> None:
