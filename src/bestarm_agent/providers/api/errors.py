@@ -231,7 +231,7 @@ def kind_of(status: int, codes: Sequence[str], message: str) -> FailureKind:
 def _prompt_fits(message: str) -> bool:
     """Return whether a prompt is refused for the length of the answer that it asks for."""
     prompt, context = _PROMPT_LENGTH.search(message), _CONTEXT_LENGTH.search(message)
-    return bool(prompt and context) and int(prompt["n"]) < int(context["n"])
+    return prompt is not None and context is not None and int(prompt["n"]) < int(context["n"])
 
 
 def body_failure(body: Mapping[str, Json], name: str, endpoint: Endpoint) -> ProviderError | None:
