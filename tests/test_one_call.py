@@ -7,10 +7,12 @@ import re
 import threading
 import warnings
 from collections.abc import Callable
+from datetime import date
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -214,6 +216,77 @@ def test_texts_are_scored_as_in_a_study() -> None:
     assert [row.total / row.n for row in level.rows] == [1.0, 1.0]
 
 
+# overrides of the dataset, with the examples that are left and the ids of the first two
+DATASETS: list[tuple[dict[str, Any], int, list[str]]] = [
+    ({"dataset.target": "sum_is"}, 60, ["q0", "q1"]),
+    ({"dataset": {"target": "sum_is", "limit": 5}}, 5, ["q0", "q1"]),
+    ({"dataset.target": "held.text", "dataset.fields": ["sum"]}, 60, ["q0", "q1"]),
+    ({"dataset.target": "sum_is", "dataset.id": "sum"}, 60, ["0 + 0", "1 + 0"]),
+    ({"dataset.target": "sum_is", "dataset.drop": ["id"]}, 60, ["000001", "000002"]),
+]
+
+
+@pytest.mark.parametrize(("overrides", "n", "ids"), DATASETS)
+def test_the_keys_of_a_dataset_hold_for_given_examples(
+    overrides: dict[str, Any], n: int, ids: list[str]
+) -> None:
+    rows = [
+        row | {"target": "an address", "sum_is": row["target"], "held": {"text": row["target"]}}
+        for row in QUESTIONS
+    ]
+    standing = find_best(
+        lambda c, e: e["sum_is"] if c == TERSE else "?",
+        [LOUD, TERSE],
+        rows,
+        scorer="exact",
+        overrides={**overrides, "selector.stop_when_separated": False},
+        show=False,
+    )
+    assert (standing.n_examples, standing.decision.take) == (n, TERSE)
+    found = {one.example: one.inputs for one in standing.answers}
+    assert found.keys() >= set(ids)
+    assert len(found) == n
+    if "dataset.fields" in overrides:
+        assert {*map(len, found.values())} == {1}
+
+
+def test_examples_that_only_a_function_scores_may_be_limited_too() -> None:
+    keys: dict[str, Json] = {"dataset.limit": 7, "dataset.id": "id"}
+    standing = find_best(lambda _, e: "5" in e["id"], [0, 1], QUESTIONS, overrides=keys, show=False)
+    assert standing.n_examples == 7
+    assert {one.example for one in standing.answers} <= {f"q{i}" for i in range(7)}
+
+
+# fields that are no JSON, with what stands in their place; the function gets them as they are
+NO_JSON: list[tuple[object, Json]] = [
+    (float("nan"), None),
+    (np.int64(3), 3),
+    (np.float32(0.5), 0.5),
+    ([np.bool_(True), float("inf")], [True, None]),
+    (np.arange(2), [0, 1]),
+    (date(2020, 1, 2), "2020-01-02"),
+    (UUID(int=5), str(UUID(int=5))),
+    (b"text", "b'text'"),
+    ({(1, 2): 3}, "{(1, 2): 3}"),
+    ("half \ud800", "half ?"),
+]
+
+
+@pytest.mark.parametrize("scorer", ["exact", None])
+@pytest.mark.parametrize(("value", "shown"), NO_JSON, ids=lambda one: f"{one!a:.20}")
+def test_a_row_may_hold_anything(value: object, shown: Json, scorer: str | None) -> None:
+    rows = [{"q": i, "target": np.int64(i), "held": value} for i in range(20)]
+
+    def evaluate(candidate: str, example: dict[str, Any]) -> object:
+        assert example["held"] is value
+        said = str(example["q"]) if candidate == TERSE else "?"
+        return said if scorer else said != "?"
+
+    standing = find_best(evaluate, [LOUD, TERSE], rows, scorer=scorer, show=False)
+    assert standing.decision.take == TERSE
+    assert all(one.inputs["held"] == shown for one in standing.answers)
+
+
 @pytest.mark.parametrize(
     ("budget", "asked"),
     [(Budget(answers=20), 20), (Budget(usd=0.5), 50), (Budget(usd_nanos=300_000_000), 30)],
@@ -333,6 +406,13 @@ NO_SCORES: list[tuple[object, str]] = [
         (lambda _c, _e: 1, {"scorer": "exact"}, "with a scorer it must return a text, got 1"),
         (answer, {"scorer": "exact", "examples": [1]}, "an example is a mapping"),
         (answer, {"scorer": "exakt"}, "did you mean `exact`"),
+        (answer, {"scorer": "exact", "examples": [{"q": 1}]}, "name its field as `dataset.target`"),
+        *(
+            (answer, {"scorer": "exact", "examples": [{"target": x}]}, "a target must be text")
+            for x in (float("nan"), object(), date(2020, 1, 2))
+        ),
+        (right, {"overrides": {"dataset": "rows.csv"}}, "examples are given, so none are read"),
+        (right, {"overrides": {"dataset.limit": 0}}, "limit"),
         (right, {"examples": []}, "there are no examples"),
         (right, {"candidates": [1]}, "there is only one candidate; give at least two$"),
         (right, {"candidates": "abc"}, "`candidates` is one text; give a list"),

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from functools import partial
@@ -24,15 +25,16 @@ from typing import Any, TypeVar
 from bestarm_agent.cli.output import stderr_console
 from bestarm_agent.cli.progress import LiveTable, Progress
 from bestarm_agent.cli.run import frames, print_notices
-from bestarm_agent.config.datasets import FileRow, examples_of
+from bestarm_agent.config.datasets import FileRow, examples_of, input_of
 from bestarm_agent.config.functions import is_async
 from bestarm_agent.config.input_specs import DatasetSpec
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.text import safe, shortened
-from bestarm_agent.domain.values import Example, Json, Reply, Request, clip_rounding, digest
+from bestarm_agent.domain.values import Example, Json, Reply, Request, canonical, clip_rounding
 from bestarm_agent.engine.call import MOST_CHARS
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, counted
 from bestarm_agent.providers.base import Capabilities, Provider, ProviderOptions
 from bestarm_agent.providers.failures import failure
@@ -42,6 +44,7 @@ from bestarm_agent.store.store import Store
 from bestarm_agent.study import Source, Study, run_in_thread
 
 _NAME = "evaluate"  # of the provider that calls the function
+_GIVEN = "as-given"  # the path of a dataset that is handed over, and not read
 _CLOSE_SECONDS = 5.0
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object, which says nothing to people
 _MOST_LABEL = 60  # characters of a candidate's name in tables
@@ -127,16 +130,20 @@ def find_best(
         few = "is only one candidate" if named else "are no candidates"
         raise ConfigError(f"there {few}; give at least two")
     with_text = scorer is not None
-    given = _examples(rows, with_text=with_text)
+    rule: dict[str, Json] = {"name": selector, "confidence": confidence, "seed": seed}
+    study = _study([label for label, _ in named], scorer, rule, in_flight)
+    whole = overrides.get("dataset") if isinstance(overrides, Mapping) else None
+    if overrides and isinstance(whole, Mapping):
+        overrides = {**overrides, "dataset": {"path": _GIVEN, **whole}}
+    loaded = Options().load(study, overrides)
+    given = _examples(rows, loaded.config.dataset, with_text=with_text)
     # The function gets what the caller gave, not what the study made of it: ids lead back to the
-    # rows.
-    by_id = dict(zip((row.id for row in given), rows, strict=True))
+    # rows, of which `dataset.limit` may have left some out.
+    by_id = dict(zip((row.id for row in given), rows, strict=False))
     values = [item for _, item in named]
     provider = _Function(evaluate, values, by_id, in_flight, usd_nanos, with_text=with_text)
-    rule: dict[str, Json] = {"name": selector, "confidence": confidence, "seed": seed}
     opening = Study.open(
-        _study([label for label, _ in named], scorer, rule, in_flight),
-        overrides=overrides,
+        loaded,
         examples=given,
         # Nothing is written: the candidates are objects of this process, which no later one could
         # call.
@@ -160,7 +167,7 @@ def _study(
         ],
         "prompts": [{"as-given": "as given"}],
         # A study needs both keys; the examples are handed over, and the prompt is never rendered.
-        "dataset": "as-given",  # is not read
+        "dataset": _GIVEN,
         "scorer": "recorded" if scorer is None else scorer,
         "selector": rule,
         "limits": {"in_flight": in_flight},
@@ -393,25 +400,48 @@ def _rows(given: Any, what: str) -> list[Any]:  # noqa: ANN401
         raise ConfigError(f"`{what}` is {given!r:.60}, which holds none; give a list") from None
 
 
-def _content(row: object) -> dict[str, Json]:
-    """Return the fields of an example that is JSON; none where nothing tells it from a copy."""
+def _content(row: object, raw: Collection[str] = ()) -> dict[str, Json]:
+    """Return the fields of an example, as JSON; none where nothing tells it from a copy.
+
+    The function gets the row itself, so a field that is no JSON stands as its text here; not so
+    those of the target, ``raw``: what cannot be one is refused.
+    """
     named = isinstance(row, Mapping) and all(isinstance(key, str) for key in row)
     content: Any = row if named else {"example": row}
     try:
-        digest(content)
-    except (TypeError, ValueError, RecursionError):
+        canonical([*content]).encode()
+        fields = {k: v if k in raw else _as_json(input_of(v)) for k, v in content.items()}
+    except Exception:  # of an object that cannot be written
         return {}
-    return {} if row is None else dict(content)  # None stands for draws of nothing in particular
+    return {} if row is None else fields  # None stands for draws of nothing in particular
 
 
-def _examples(rows: Sequence[Any], *, with_text: bool) -> tuple[Example, ...]:
+def _as_json(value: Any) -> Any:  # noqa: ANN401
+    """Return a value as JSON: numbers and lists of numpy as Python's, what is none as its text."""
+    with suppress(TypeError, ValueError, RecursionError):
+        canonical(value).encode()
+        return value
+    with suppress(AttributeError, TypeError, ValueError):
+        # half of a surrogate pair becomes a question mark; NaN, which tables have for what is
+        # missing, and infinity become None
+        written = json.dumps(value, default=lambda held: held.tolist(), ensure_ascii=False)
+        return json.loads(written.encode(errors="replace"), parse_constant=lambda _: None)
+    return str(value).encode(errors="replace").decode()
+
+
+def _examples(rows: Sequence[Any], spec: DatasetSpec, *, with_text: bool) -> tuple[Example, ...]:
     """Turn rows into examples; where the function returns texts, they carry the target."""
+    if (spec.path, spec.format) != (_GIVEN, "auto"):
+        raise ConfigError("the examples are given, so none are read; leave out `path` and `format`")
     if not rows:
         raise ConfigError("there are no examples; give at least one")
-    if not with_text:
-        return tuple(Example(str(i), _content(row)) for i, row in enumerate(rows))
-    if not all(isinstance(row, Mapping) for row in rows):
+    if not with_text and not {"id", "target", "fields", "drop"} & spec.model_fields_set:
+        return tuple(Example(str(i), _content(row)) for i, row in enumerate(rows[: spec.limit]))
+    if with_text and not all(isinstance(row, Mapping) for row in rows):
         raise ConfigError("with a scorer, an example is a mapping; its answer is under 'target'")
-    target = "target" if any("target" in row for row in rows) else None
-    file_rows = (FileRow(f"examples[{i}]", dict(row)) for i, row in enumerate(rows))
-    return examples_of(file_rows, DatasetSpec(path="given", target=target), "`examples`")
+    if with_text and spec.target is None and any("target" in row for row in rows):
+        spec = spec.model_copy(update={"target": "target"})
+    target = spec.target or ""
+    raw = (target, target.partition(".")[0])
+    file_rows = (FileRow(f"examples[{i}]", _content(row, raw)) for i, row in enumerate(rows))
+    return examples_of(file_rows, spec, "`examples`")

@@ -68,10 +68,7 @@ def read_examples(spec: DatasetSpec, base_dir: Path) -> tuple[Example, ...]:
         path = base_dir / (spec.path or "")
         source = shown_path(path)
         rows = load_rows(path, format=spec.format, wanted=wanted, base_dir=base_dir, drop=spec.drop)
-    if spec.drop:
-        less: Callable[[Any, Sequence[str]], Any] = without_fields  # bytes are no JSON
-        rows = (FileRow(row.position, less(row.values, spec.drop)) for row in rows)
-    return examples_of(islice(rows, spec.limit), spec, source)
+    return examples_of(rows, spec, source)
 
 
 def examples_of(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tuple[Example, ...]:
@@ -79,11 +76,14 @@ def examples_of(rows: Iterable[FileRow], spec: DatasetSpec, source: str) -> tupl
 
     Fields must be there, ids unique, targets not empty, and values JSON.
     """
+    if spec.drop:
+        less: Callable[[Any, Sequence[str]], Any] = without_fields  # bytes are no JSON
+        rows = (FileRow(row.position, less(row.values, spec.drop)) for row in rows)
     examples: list[Example] = []
     positions: dict[str, str] = {}  # by id
     seen: set[str] = set()
     id_field = spec.id
-    for number, row in enumerate(rows, start=1):
+    for number, row in enumerate(islice(rows, spec.limit), start=1):
         where = f"{source}, {row.position}"
         seen.update(row.values)
         # The first row decides for all, so that ids are of one kind: a field, or numbers of rows.
@@ -117,10 +117,10 @@ def _inputs(row: FileRow, spec: DatasetSpec) -> dict[str, object]:
     hidden = spec.target if spec.target in row.values else (spec.target or "").partition(".")[0]
     names = [field for field in row.values if field != hidden]
     chosen = names if spec.fields is None else [n for n in spec.fields if n in row.values]
-    return {field: _input(row.values[field]) for field in chosen}
+    return {field: input_of(row.values[field]) for field in chosen}
 
 
-def _input(value: object) -> object:
+def input_of(value: object) -> object:
     """Return the bytes of an image or a PDF as a data URL, or the path that stands for them."""
     match value:
         case {"bytes": None, "path": str(path)}:
@@ -150,7 +150,7 @@ def _value(row: FileRow, field: str, where: str) -> object:
             known = value if isinstance(value, Mapping) else row.values
             raise ConfigError(f"{where}: there is no field `{field}`; {nearest(step, known)}")
         value = value[step]
-    return value
+    return value.tolist() if hasattr(value, "tolist") else value  # of numpy
 
 
 def _id_text(value: object, what: str) -> str:

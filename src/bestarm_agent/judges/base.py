@@ -160,7 +160,7 @@ class Judge(ABC, Generic[OptionsT]):
         if self.needs_reference and not references(example):
             raise ConfigError(
                 f"example `{example.id}` has no reference answer, which judge `{self.name}` "
-                "needs; set the dataset's target field, or choose another judge"
+                "needs; name its field as `dataset.target`, or choose another judge"
             )
 
     def unrecognised(self, example: Example) -> str:
