@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bestarm_agent.domain.events import Asked
+from bestarm_agent.domain.events import Asked, Event
 from bestarm_agent.domain.spend import Budget, sum_of, usd
+from bestarm_agent.domain.text import money
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.decision import passed_caps
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.errors import ConfigError, RunNotFoundError
-from bestarm_agent.report.words import facts
+from bestarm_agent.report.html_page import report_of
+from bestarm_agent.report.markdown import markdown
+from bestarm_agent.report.words import facts, time_used
 from bestarm_agent.store.chunks import folded
+from bestarm_agent.store.export import labels
 from bestarm_agent.store.run_state import RunState
-from bestarm_agent.store.store import open_store
+from bestarm_agent.store.store import RunLog, Store, open_store
 from bestarm_agent.study import Archive, Study
+from bestarm_agent.view.documents import standing_page
+from bestarm_agent.view.followed_run import FollowedRun
 from tests.support.studies import events_of, run_all, store_of, write_lines, write_study
 
 HELD = 20  # of 100 examples
@@ -107,6 +115,74 @@ def test_a_winner_that_is_established_is_confirmed_and_the_run_says_so(tmp_path:
     assert standing.end == "separated"
     assert standing.confirmation is not None
     assert standing.confirmation.n == standing.confirmation.held_back
+
+
+def test_every_front_end_tells_of_it_and_of_its_cost(tmp_path: Path) -> None:
+    path = confirming(tmp_path, budget={"answers": 60})
+    standing = run_all(path)
+    page, report = asyncio.run(viewed(path, standing.run_id))
+    [(_, said), *_] = facts(standing)
+    texts = (
+        str(standing),
+        standing._repr_html_(),
+        markdown(standing),
+        json.dumps(page),
+        report.replace("\u00a0", " "),
+    )
+    for text in texts:
+        assert said in text
+        assert "40 of 320 answers" in text
+        assert "20 more to confirm" in text
+    assert said in repr(standing)
+    assert said.startswith(f"{standing.decision.take}: ")
+    assert page["time"] == time_used(standing)
+    assert page["dollars"] == money(standing.spent.usd_nanos)
+
+
+async def viewed(path: Path, run_id: str) -> tuple[dict[str, Json], str]:
+    """Return what the live page and its report show of a run."""
+    async with open_store(store_of(path)) as store:
+        run = FollowedRun(store, store_of(path), run_id)
+        async with run.refreshed() as state:
+            standing, result = await run.standing()
+            page = standing_page(standing, result, labels(state), 60)
+            return page, await report_of(await run.texts(), standing, None, result)
+
+
+def test_a_page_follows_the_second_run_too(tmp_path: Path) -> None:
+    path = confirming(tmp_path)
+    whole = run_all(path)
+
+    async def scene() -> None:
+        async with open_store(store_of(path)) as store:
+            first = await store.events_of(whole.run_id)
+            second = await store.events_of(f"{whole.run_id}.confirm")
+        growing = Store.in_memory()
+        log = await growing.create(whole.name)
+        await put(log, first)
+        run = FollowedRun(growing, store_of(path), log.run_id)
+        async with run.refreshed():
+            assert (await run.standing())[0].confirmation is None
+        log, known, found = await growing.create(f"{log.run_id}.confirm"), len(first), []
+        for start in range(0, len(second), 9):
+            await put(log, second[start : start + 9])
+            async with run.refreshed():
+                assert known < run.n_events, "which has open pages told what is new"
+                found.append((await run.standing())[0])
+                known = run.n_events
+        assert [one.end for one in found] == [*[None] * (len(found) - 1), whole.end]
+        assert {one.budget.answers for one in found[1:]} == {150}, "whichever run goes on"
+        end = found[-1]
+        assert (end.confirmation, end.spent) == (whole.confirmation, whole.spent)
+        assert end.said == tuple(line.replace(whole.run_id, run.run_id) for line in whole.said)
+
+    asyncio.run(scene())
+
+
+async def put(log: RunLog, events: Sequence[Event]) -> None:
+    for event in events:
+        log.append(event)
+    await log.flush()
 
 
 async def until_confirmed(study: Study, told: int) -> None:

@@ -168,6 +168,7 @@ def confirmed(standing: Standing, second: RunState | None) -> Standing:
         costs=(*standing.costs, CostLine("confirming the winner", own, standing.priced)),
         seconds=standing.seconds + seconds,
         budget=stage.with_room(*other, stage),
+        to_confirm=own.answers,
         confirmation=of_winner,
         end=end,
     )

@@ -219,8 +219,8 @@ def budget_line(standing: Standing) -> str:
         parts[0] += f", at most {budget.answers:,}"
     if standing.reused:
         parts[0] += f", {standing.reused:,} from the cache"
-    if (held := standing.confirmation) is not None:
-        parts[0] += f", {held.n + held.void:,} more to confirm"
+    if standing.to_confirm:
+        parts[0] += f", {standing.to_confirm:,} more to confirm"
     parts.append(_against(counted(spent.calls, "call"), budget.calls and f"{budget.calls:,}"))
     parts.append(_against(counted(spent.tokens, "token"), budget.tokens and f"{budget.tokens:,}"))
     if standing.cached_tokens:
@@ -366,15 +366,8 @@ def facts(standing: Standing) -> list[tuple[str, str]]:
     The winner's mean on examples kept back, its further scores and limits, and what missing
     answers could change; each where there is such.
     """
-    c, winner, lines = standing.confirmation, standing.winner, list[tuple[str, str]]()
-    if c is not None:
-        is_whole, (mean, ends) = c.n + c.void == c.held_back, measure(c.mean)
-        asked = counted(c.n if is_whole else c.held_back, "example")
-        asked = asked if is_whole else f"{c.n:,} of {asked}"
-        void = f", {c.void:,} without an answer" if c.void else ""
-        sure = percent(c.confidence, exact=True)
-        whose = f"on {asked} kept back{void}; {sure} sure for new ones"
-        lines.append(("Confirmed", f"{safe(c.label)}: {mean} ({ends}) {whose}"))
+    winner, confirmation = standing.winner, standing.confirmation
+    lines = [("Confirmed", confirmation.text)] if confirmation else []
     measures = (f"{safe(m.name)} {measured_text(m)}" for m in (winner.measures if winner else ()))
     lines.append(("Measures", ", ".join(measures)))
     lines += [("Limit", limit_text(limit)) for limit in (winner.limits if winner else ())]

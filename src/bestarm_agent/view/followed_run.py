@@ -7,15 +7,16 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from bestarm_agent.certification.mode import Certification
+from bestarm_agent.engine.confirm import confirmed
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.record import RunRecord
 from bestarm_agent.engine.results.from_log import build_standing
 from bestarm_agent.engine.results.labelling import with_labels
 from bestarm_agent.engine.results.pairs import RunTexts, texts_of
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.errors import BestarmError
+from bestarm_agent.errors import BestarmError, RunNotFoundError
 from bestarm_agent.store.run_state import RunState
-from bestarm_agent.store.store import Store, StorePlace, folder_of
+from bestarm_agent.store.store import CONFIRMS, Store, StorePlace, folder_of
 from bestarm_agent.study import recorded_replay
 
 
@@ -32,6 +33,7 @@ class FollowedRun:
         self._store = store
         self._reading = asyncio.Lock()
         self._folded = RunState()  # until a replay goes on from there
+        self._second = RunState()  # of the run that confirms its winners; empty without one
         self._replay: tuple[Mode, RunRecord] | None = None
         self._shown: tuple[Standing, ModeResult | None] | None = None
         self._texts: RunTexts | None = None
@@ -41,6 +43,11 @@ class FollowedRun:
     def state(self) -> RunState:
         """The run as of the last reading."""
         return self._folded if self._replay is None else self._replay[1].state
+
+    @property
+    def n_events(self) -> int:
+        """The events read so far: also those of the run that confirms its winners."""
+        return self.state.n_events + self._second.n_events
 
     @asynccontextmanager
     async def refreshed(self) -> AsyncIterator[RunState]:
@@ -60,6 +67,8 @@ class FollowedRun:
             async for page in self._store.lines_of(self.run_id, since=self.state.n_events):
                 self._shown = None
                 await asyncio.to_thread(self._take, page)
+            if self.state.started.kept_back:
+                await self._read_second()
             yield self.state
 
     async def standing(self) -> tuple[Standing, ModeResult | None]:
@@ -93,6 +102,14 @@ class FollowedRun:
             self._folded = replay.state
         return mode, replay
 
+    async def _read_second(self) -> None:
+        """Read what is new of the run that confirms winners, if there is one yet."""
+        name, since = f"{self.run_id}{CONFIRMS}", self._second.n_events
+        with suppress(RunNotFoundError):
+            async for page in self._store.lines_of(name, since=since):
+                self._shown = None
+                await asyncio.to_thread(self._second.take, page)
+
     def _take(self, page: Sequence[tuple[str, str]]) -> None:
         # Folding is enough where nothing was asked, or a mode reads the whole log each time.
         if self._replay is not None:
@@ -102,4 +119,5 @@ class FollowedRun:
 
     def _work_out(self, mode: Mode, replay: RunRecord) -> tuple[Standing, ModeResult | None]:
         standing = build_standing(replay.state, replay.pairs, self.run_id, replay.objective)
+        standing = confirmed(standing, self._second if self._second.n_events else None)
         return standing, mode.result(replay.pairs, standing)

@@ -94,11 +94,11 @@ class LiveRun:
         known = self._known
         try:
             async with self._run.refreshed() as state:
-                if state.n_events == known:
+                if self._run.n_events == known:
                     return
                 standing = await self._run.standing()
                 pages = {most: standing_page(*standing, names(state), most) for most in open_pages}
-                known = state.n_events
+                known = self._run.n_events
             jsons = {most: json.dumps(page) for most, page in pages.items()}
         except BestarmError as error:  # such as a damaged log: told once, and looked at again
             jsons, known = dict.fromkeys(open_pages, json.dumps({"error": str(error)})), -1

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.limits.waits import Wait
 from bestarm_agent.engine.results.new_examples import Against, NewExamples
 from bestarm_agent.engine.scorer_signs import ScorerFault
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.errors import ConfigError, counted
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.store.export import PairOutcome
@@ -148,6 +149,18 @@ class Confirmation:
     mean: Measure  # for new examples of the same kind
     held_back: int  # examples
     confidence: float  # of this, and of what was stated of earlier winners, together
+
+    @property
+    def text(self) -> str:
+        """Say what is known of its mean, and by how many examples."""
+        is_whole = self.n + self.void == self.held_back
+        asked = counted(self.n if is_whole else self.held_back, "example")
+        asked = asked if is_whole else f"{self.n:,} of {asked}"
+        void = f", {self.void:,} without an answer" if self.void else ""
+        mean = "-" if math.isnan(self.mean.value) else percent(self.mean.value)
+        sure = percent(self.confidence, exact=True)
+        of = f"{mean} ({span(self.mean.lower, self.mean.upper)}) on {asked} kept back{void}"
+        return f"{safe(self.label)}: {of}; {sure} sure for new ones"
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +337,7 @@ class Standing:
     costs: tuple[CostLine, ...] = ()  # where ``spent`` went
     cached_tokens: int = 0  # of candidates' prompts, read from providers' prompt caches
     reused: int = 0  # answers from the reply cache
+    to_confirm: int = 0  # further answers: of winners, to the examples kept back
     confirmation: Confirmation | None = None  # None until the winner answered what was kept back
     seeks_best: bool = True  # whether the run looks for the best; a gate has another aim
     scored_by: str = "rule"  # or "judge NAME", or "people"
@@ -342,7 +356,8 @@ class Standing:
     _decision: Decision | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
-        return f"<Standing of run {self.run_id}: {self.decision.text or 'no winner is looked for'}>"
+        said = self.decision.text or "no winner is looked for"
+        return f"<Standing of run {self.run_id}: {' '.join([said, *self._accounts[:-1]])}>"
 
     def __str__(self) -> str:
         """Write the decision, the first candidates and the accounts, as a terminal shows them."""
@@ -353,7 +368,7 @@ class Standing:
             for texts in cells
         ]
         lines += filter(None, [self.parted(_FIRST_ROWS)[1]])
-        return "\n".join([*self.said, "", *lines, "", self._spent])
+        return "\n".join([*self.said, "", *lines, "", *self._accounts])
 
     def _repr_html_(self) -> str:
         """Show the same in a notebook, with more candidates."""
@@ -365,7 +380,8 @@ class Standing:
         lines += ["".join(f"<td>{escape(cell)}</td>" for cell in cells) for cells in rows]
         table = "".join(f"<tr>{line}</tr>" for line in lines)
         note = (hidden := self.parted(_SHOWN_ROWS)[1]) and f"<p>{hidden}</p>"
-        return f"{paragraphs}<table>{table}</table>{note}<p>{escape(self._spent)}</p>"
+        accounts = "".join(f"<p>{escape(line)}</p>" for line in self._accounts)
+        return f"{paragraphs}<table>{table}</table>{note}{accounts}"
 
     def parted(self, most: int) -> tuple[Sequence[Row], str]:
         """Return ``most`` candidates, the one to take among them, and a line on the others."""
@@ -395,10 +411,13 @@ class Standing:
         return safe(row.candidate.label), *texts, price or "", row.status.value
 
     @property
-    def _spent(self) -> str:
+    def _accounts(self) -> list[str]:
+        """Say how the winner was confirmed, if it was, and what was spent."""
+        said = [f"Confirmed: {self.confirmation.text}"] if self.confirmation else []
         parts = [f"{self.asked:,} of {self.grid:,} answers ({percent(self.share)})"]
+        parts += [f"{self.to_confirm:,} more to confirm"] if self.to_confirm else []
         parts += [money(self.spent.usd_nanos)] if self.priced else []
-        return f"Spent: {', '.join(parts)}, {duration(self.seconds)}"
+        return [*said, f"Spent: {', '.join(parts)}, {duration(self.seconds)}"]
 
     def to_frame(self) -> Any:  # noqa: ANN401 - of a library that may be missing
         """Return the candidates, best first, as a DataFrame of pandas or polars.
