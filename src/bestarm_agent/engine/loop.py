@@ -41,7 +41,8 @@ from bestarm_agent.selectors.types import State, Stop, both
 
 _COLLECTED_AFTER = 10_000  # objects created beyond those freed
 # Once the rule has stopped for one of these, the answer needs no outcome that is still awaited.
-_SETTLED = (Stop.SEPARATED, Stop.WITHIN, Stop.LEVEL)
+# ``LEVEL`` is no proof: what is awaited may show that the examples do tell candidates apart.
+_SETTLED = (Stop.SEPARATED, Stop.WITHIN)
 _SHORTEST_SLEEP = 0.005  # under a rate limit, a few pairs at once are cheaper than one by one
 # Outcomes recorded before pairs without an answer, in this process, end the run: of the first few
 # pairs, a half may fail by chance.

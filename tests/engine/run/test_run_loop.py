@@ -404,6 +404,22 @@ def test_the_minutes_bind_retries_and_pauses(kind: FailureKind) -> None:
     assert scene.loop.ledger.outstanding == Spend()
 
 
+def test_calls_to_be_repeated_are_awaited_before_candidates_count_as_level() -> None:
+    """A third of the first calls of the best one fail, and what is left shows no difference."""
+    busy = failing(FailureKind.OVERLOADED, retry_after=3.0)
+
+    def right(request: Request, before: int) -> Reply | ProviderError:
+        return scored(1.0) if before or int(request.example[1:]) % 3 != 1 else busy
+
+    def mostly(request: Request, _: int) -> Reply:
+        return scored(float(int(request.example[1:]) % 10 > 0))
+
+    actors = {"a": Actor("p", right), "b": Actor("q", mostly)}
+    scene = Scene(actors, n_examples=100, selector="auto", stops=True)
+    assert scene.run() is End.SEPARATED
+    assert not scene.loop.record.state.pending
+
+
 # interruption
 
 
