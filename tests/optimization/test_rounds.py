@@ -104,6 +104,31 @@ def test_a_prompt_is_improved_until_nothing_is_wrong(tmp_path: Path) -> None:
     assert [row.candidate.label for row in seen[1].standing.rows].count("round1-1") == 1
 
 
+def test_a_prompt_that_cannot_be_the_best_any_more_is_ruled_out(tmp_path: Path) -> None:
+    """The first one led, and is asked no more; what joined has more right than it can reach."""
+
+    def propose(feedback: Feedback) -> Proposals:
+        text = " ".join(f"{op} is known" for op in OPS)
+        return [f"{{{{ a }}}} {{{{ op }}}} {{{{ b }}}}? {text}{'.' * n}" for n in (1, 2)]
+
+    path = write_study(
+        tmp_path,
+        prompts=[{"empty": "{{ a }} {{ op }} {{ b }}?"}],
+        selector={"stop_when_separated": False},
+        scorer={"name": "exact", "trusted": True},
+        budget={"answers": 45},
+    )
+    standing, _ = optimized(path, propose, rounds=1)
+    rows = {row.candidate.label.split("/")[0]: row for row in standing.rows}
+    assert standing.end == "budget"
+    assert standing.winner is not None
+    first = rows.pop("solver:answer")
+    least = standing.winner.total / standing.n_examples
+    assert first.upper < least, "the world is such a one"
+    assert standing.decision.worse == (first.candidate.label,)
+    assert len(standing.decision.undecided) == 1, "the two that joined are as good"
+
+
 def test_rounds_share_the_budget_and_the_last_proposals_have_their_part(tmp_path: Path) -> None:
     spent: list[int] = []
 

@@ -6,10 +6,12 @@ One style everywhere: `52 of 60`, `87 %`, `18 points` (of a hundred), `$0.35`.
 from __future__ import annotations
 
 import re
-from math import ceil, floor, log10
+from collections.abc import Iterable
+from math import ceil, floor, isfinite, log10
 
 from bestarm_agent.domain.spend import usd
 
+_TIE = 1e-9  # numbers that differ by less are equal
 LEAST_LABEL = 16  # characters to which a label is shortened at most
 
 
@@ -117,15 +119,32 @@ def percent(value: float, *, exact: bool = False, whole: bool = False) -> str:
     return f"{text} %"
 
 
-def span(lower: float, upper: float, to: str = "to") -> str:
+def span(lower: float, upper: float, to: str = "to", digits: int = 0) -> str:
     """Write the ends of an interval of shares; none is rounded to a 0 or 100 that it excludes.
 
     Example:
-        >>> span(0.656, 0.817), span(0.996, 0.999)
-        ('66 to 82 %', '99 to 100 %')
+        >>> span(0.656, 0.817), span(0.996, 0.999), span(0.945, 0.949, digits=1)
+        ('66 to 82 %', '99 to 100 %', '94.5 to 94.9 %')
     """
     low, high = round(100.0 * lower), round(100.0 * upper)
+    if digits:
+        return f"{100.0 * lower:.{digits}f} {to} {100.0 * upper:.{digits}f} %"
     return f"{low if lower >= 1 else min(low, 99)} {to} {high if upper <= 0 else max(high, 1)} %"
+
+
+def digits_beside(bar: float, values: Iterable[float]) -> int:
+    """Return how many decimals it takes that no number is rounded past a bar, at most 5.
+
+    Example:
+        >>> digits_beside(94.5, [94.5, 95.2]), digits_beside(20, [6.3, 19.7, float("inf")])
+        (1, 0)
+    """
+    sides = [(x, (x > bar + _TIE) - (x < bar - _TIE)) for x in values if isfinite(x)]
+    for digits in range(5):
+        gaps = ((round(x, digits) - bar, side) for x, side in sides)
+        if all(abs(gap) < _TIE or gap * side > 0.0 for gap, side in gaps):
+            return digits
+    return 5
 
 
 def signed(value: float) -> str:

@@ -14,7 +14,17 @@ from typing import Any
 from bestarm_agent.config.fields import StudyModel
 from bestarm_agent.config.goal_specs import LENGTH, PRICE, SECONDS, Constraint
 from bestarm_agent.domain.spend import NANOS_PER_USD, Budget, usd
-from bestarm_agent.domain.text import about, cost_text, duration, money, percent, points, safe, span
+from bestarm_agent.domain.text import (
+    about,
+    cost_text,
+    digits_beside,
+    duration,
+    money,
+    percent,
+    points,
+    safe,
+    span,
+)
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.engine.results.compare import PairedComparison
 from bestarm_agent.engine.results.decision import listed, passed_caps, price_of_use, proved
@@ -156,14 +166,16 @@ def limit_text(row_limit: RowLimit) -> str:
         return f"{limit.text}: nothing seen yet"
     if limit.name == PRICE:
         return f"{limit.text}: {verdict}; {price_text(mean)}"
-    if limit.name == LENGTH:
-        value, lower, upper = (f"{x:,.0f}" for x in mean)
-    elif limit.name == SECONDS:
-        value, lower, upper = (seconds_text(x) for x in mean)
-    else:  # a score, or a measure in [0, 1]
-        ends = f" ({span(*mean[1:])})" if mean.lower < mean.upper else ""
-        return f"{limit.text}: {verdict}; mean {percent(mean.value)}{ends}"
-    return f"{limit.text}: {verdict}; mean {value} ({lower} to {upper})"
+    if limit.name not in (LENGTH, SECONDS):  # a score, or a measure in [0, 1]
+        digits = digits_beside(100.0 * limit.limit, (100.0 * x for x in mean))
+        ends = f" ({span(*mean[1:], digits=digits)})" if mean.lower < mean.upper else ""
+        value = f"{100.0 * mean.value:.{digits}f} %" if digits else percent(mean.value)
+        return f"{limit.text}: {verdict}; mean {value}{ends}"
+    digits = digits_beside(limit.limit, mean)
+    tell = seconds_text if limit.name == SECONDS else f"{{:,.{digits}f}}".format
+    # without an upper end the lower one alone would look like a statement about the mean
+    ends = "" if mean.upper == inf else f" ({tell(mean.lower)} to {tell(mean.upper)})"
+    return f"{limit.text}: {verdict}; mean {tell(mean.value)}{ends}"
 
 
 # Share of the budget that is used before the time left is guessed: the guess divides by it, so that

@@ -34,6 +34,7 @@ from bestarm_agent.engine.results.standing import (
 from bestarm_agent.engine.scorer_signs import ScorerFault
 from bestarm_agent.report.html_page import render_report
 from bestarm_agent.report.markdown import markdown
+from bestarm_agent.report.words import limit_text
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.stats.agreement import Measure
 from bestarm_agent.view.documents import standing_page
@@ -289,6 +290,26 @@ def test_a_limit_that_is_not_proved_is_not_said_to_be_kept() -> None:
         said[state] = changed(standing, rows=rows, separated=False).decision.said[0]
     assert "the best that keeps polite >= 90 %" in said[LimitState.KEPT]
     assert "the best that probably keeps polite >= 90 %" in said[LimitState.OPEN]
+
+
+@pytest.mark.parametrize(
+    ("limit", "mean", "text"),
+    [
+        ({"polite": ">= 0.945"}, (0.9525, 0.945, 0.953), "95.2 % (94.5 to 95.3 %)"),
+        ({"polite": ">= 0.945"}, (0.95, 0.9446, 0.96), "95 % (94 to 96 %)"),
+        ({"polite": ">= 0.5"}, (0.6, 0.502, 0.7), "60 % (50 to 70 %)"),
+        ({"output_tokens_mean": "<= 20"}, (19.2, 6.0, float("inf")), "19"),
+        ({"output_tokens_mean": "<= 19.7"}, (19.1, 6.0, 19.6), "19.1 (6.0 to 19.6)"),
+        ({"output_tokens_mean": "<= 20"}, (19.2, 6.0, 31.0), "19 (6 to 31)"),
+        ({"seconds_mean": "<= 2"}, (1.5, 1.0, float("inf")), "1.5 s"),
+    ],
+)
+def test_the_ends_of_a_limit_do_not_contradict_it(
+    limit: dict[str, str], mean: tuple[float, float, float], text: str
+) -> None:
+    (bar,) = ObjectiveSpec.model_validate({"subject_to": limit}).constraints
+    said = limit_text(RowLimit(bar, Measure(*mean), LimitState.KEPT))
+    assert said == f"{bar.text}: proved to be kept; mean {text}"
 
 
 def test_what_is_proved_of_the_best_under_a_price_is_not_said_of_points_below_it() -> None:

@@ -67,6 +67,17 @@ def test_dollars_pay_for_so_many_pairs_for_sure(tmp_path: Path) -> None:
     assert plan.expected.usd_nanos <= nanos(0.064)
 
 
+@pytest.mark.parametrize("selector", ["auto", "uniform"])
+@pytest.mark.parametrize(("usd", "answers"), [(0.03, 30), (0.0305, 30), (0.0001, 0)])
+def test_no_more_answers_are_expected_than_the_dollars_buy(
+    tmp_path: Path, usd: float, answers: int, selector: str
+) -> None:
+    path = write_study(tmp_path, changes={"budget": {"usd": usd}, "selector": selector})
+    plan = plan_of(path)
+    assert (plan.least, plan.most, plan.sure_answers) == (answers, answers, answers)
+    assert plan.expected == Spend(answers, answers, usd_nanos=answers * nanos(0.001))
+
+
 def test_per_dollar_the_dear_ones_are_pulled_less(tmp_path: Path) -> None:
     """1 / sqrt(price) is 8 : 4 : 2 : 1 : 8 : 8, of 31."""
     per_dollar = {"name": "uniform", "per": "dollar"}

@@ -247,6 +247,10 @@ def _ruled_out(
     elif named == order[0]:
         is_ruled_out[:] = True
         is_ruled_out[[named, *pairs.answer.tied(named)]] = False
+        # A race says nothing of one that led and was asked no more, as of the first prompt once
+        # others were proposed. Its own interval does, beside what the leading one has for certain:
+        # the interval of a prompt written after a look at some answers would not be a proof.
+        is_ruled_out |= estimates.upper < pairs.table.certain()[0][named]
     else:
         # by the joint intervals: statements about the leading one are not about another
         is_ruled_out = estimates.upper < estimates.lower[named]

@@ -146,8 +146,10 @@ def make_plan(parts: StudyParts, where: StorePlace | None = None) -> Plan:
         known = asyncio.run(known_of(parts, prepared, where))
     judging = replace(prepared.judge_client.bound(prepared.longest), gpu_seconds=0.0)
     usage = usage_of(known, [bound - judging for bound in bounds], judging)
-    asks = _asks(parts, size, pairs, known, usage, answers)
-    totals = asks.sum(axis=1)
+    whole = _asks(parts, size, pairs, known, usage, answers)
+    n_simulated = whole.sum(axis=1)
+    asks = _affordable(whole, usage, budget)
+    totals = asks.sum(axis=1).round()
     amounts = asks.mean(axis=0) @ usage
     expected = replace(Spend(*map(round, amounts.tolist())), gpu_seconds=0.0)
     prices = _prices(prepared, parts)
@@ -163,7 +165,7 @@ def make_plan(parts: StudyParts, where: StorePlace | None = None) -> Plan:
         least=int(totals.min()),
         most=int(totals.max()),
         n_simulated=len(totals),
-        is_open=int(totals[-1]) < answers and int(totals.sum()) == MOST_ASKS,
+        is_open=totals[-1] == n_simulated[-1] < answers and n_simulated.sum() == MOST_ASKS,
         is_most=not _is_simulated(parts.config.objective),
         labels=_labels(parts),
         n_replies=known.n_replies,
@@ -225,9 +227,26 @@ def _asks(
     return np.atleast_2d(answers * shares / shares.sum())
 
 
+def _affordable(
+    asks: NDArray[np.float64], usage: NDArray[np.float64], budget: Budget
+) -> NDArray[np.float64]:
+    """Return (S, K) answers cut off, in each run, where the first cap is reached."""
+    caps = np.array([math.inf if cap is None else cap for cap in _caps(budget)])
+    amounts = asks @ usage
+    shares = np.divide(caps, amounts, out=np.full_like(amounts, math.inf), where=amounts > 0)
+    totals = asks.sum(axis=1)
+    # whole answers; the slack is for rounding in the products
+    left = np.minimum(totals, np.floor(totals * shares.min(axis=1) + 1e-6))
+    return np.asarray(asks * (left / np.maximum(totals, 1.0))[:, None])
+
+
+def _caps(budget: Budget) -> tuple[int | None, ...]:
+    """Return the caps of amounts that are known beforehand, in the order of ``Spend.amounts``."""
+    return None, budget.calls, budget.tokens, budget.usd_nanos, None
+
+
 def _capped(spend: Spend, budget: Budget) -> Spend:
-    caps = (None, budget.calls, budget.tokens, budget.usd_nanos, None)
-    amounts = zip(spend.amounts, caps, strict=True)
+    amounts = zip(spend.amounts, _caps(budget), strict=True)
     return Spend(*(amount if cap is None else min(amount, cap) for amount, cap in amounts))
 
 
