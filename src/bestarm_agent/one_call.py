@@ -30,6 +30,7 @@ from bestarm_agent.config.functions import is_async
 from bestarm_agent.config.input_specs import DatasetSpec
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.text import safe, shortened
+from bestarm_agent.domain.threads import DaemonThreads
 from bestarm_agent.domain.values import Example, Json, Reply, Request, canonical, clip_rounding
 from bestarm_agent.engine.call import MOST_CHARS
 from bestarm_agent.engine.loop import End
@@ -38,7 +39,6 @@ from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, counted
 from bestarm_agent.providers.base import Capabilities, Provider, ProviderOptions
 from bestarm_agent.providers.failures import failure
-from bestarm_agent.providers.threads import DaemonThreads
 from bestarm_agent.selectors.registry import SelectorName
 from bestarm_agent.store.store import Store
 from bestarm_agent.study import Source, Study, run_in_thread

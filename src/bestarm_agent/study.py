@@ -22,6 +22,7 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.domain.events import Asked, CandidatesBarred, Event, Started
 from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.threads import in_thread
 from bestarm_agent.domain.values import Candidate, CandidateDict, Example, Json
 from bestarm_agent.engine.confirm import Confirming, confirmed, less, second_run
 from bestarm_agent.engine.mode import Mode, ModeResult
@@ -150,7 +151,7 @@ class Study:
         if loaded.config.gate is not None:
             loaded = replace(changed_study(loaded, {"gate": None}), changes=loaded.changes)
         catalog = options.catalog(loaded)
-        parts = await asyncio.to_thread(assemble, loaded, catalog, open_mode, examples=examples)
+        parts = await in_thread(assemble, loaded, catalog, open_mode, examples=examples)
         async with new_run(parts, options) as opened:
             yield cls(opened)
 
@@ -177,7 +178,7 @@ class Study:
         from bestarm_agent.gate.mode import gate_parts, open_gate
 
         catalog = options.catalog(loaded)
-        parts = await asyncio.to_thread(assemble, loaded, catalog, open_gate, examples=examples)
+        parts = await in_thread(assemble, loaded, catalog, open_gate, examples=examples)
         parts = await gate_parts(parts, Archive(options.store_of(loaded)).result_of)
         async with new_run(parts, options) as opened:
             yield cls(opened)

@@ -272,6 +272,14 @@ def test_a_check_raises_config_errors_or_nothing(
         run(tmp_path)
 
 
+def test_what_no_future_takes_is_raised_as_a_study_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overriding(monkeypatch, Scorer, "unrecognised", raising(StopIteration("no line")))
+    with pytest.raises(RuntimeError, match="StopIteration: no line"):
+        run(tmp_path)
+
+
 def test_a_provider_that_does_not_start_is_a_mistake_of_the_plug_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from tests.support.store_runs import outcomes_in
 from tests.support.studies import run_all, store_of, study_file
 
 SOURCE = """
-import asyncio
+import asyncio, functools
 import numpy
 
 def length(answer, example):
@@ -29,6 +29,32 @@ def same(answer, example):
 async def later(answer, example):
     await asyncio.sleep(0)
     return 0.25
+
+@functools.wraps(later)
+def wrapped(*arguments):
+    return later(*arguments)
+
+class Later:
+    async def __call__(self, answer, example):
+        return await later(answer, example)
+
+an_object, a_part = Later(), functools.partial(later)
+
+def stops(answer, example):
+    return next(line for line in answer.splitlines() if line.startswith("Answer:"))
+
+async def stops_later(answer, example):
+    return stops(answer, example)
+
+@functools.wraps(stops_later)
+def stops_wrapped(*arguments):
+    return stops_later(*arguments)
+
+def cancels(answer, example):
+    raise asyncio.CancelledError
+
+def says_nothing(answer, example):
+    assert answer == "x"
 
 def odd(answer, example):
     return {
@@ -75,6 +101,9 @@ def score(judge: Judge, reply: Reply) -> float:
         ("same", "46", 1.0),
         ("same", "47", 0.0),
         ("later", "x", 0.25),
+        ("wrapped", "x", 0.25),
+        ("an_object", "x", 0.25),
+        ("a_part", "x", 0.25),
         ("odd", "float32", 1.0),
         ("odd", "cosine", 1.0),
     ],
@@ -102,6 +131,12 @@ def test_a_function_scores(tmp_path: Path, function: str, answer: str, expected:
                 ("odd", "very-hidden-value", r"raised KeyError: '\[redacted\]'"),
                 ("leaves", "bye", "scoring:leaves raised SystemExit: bye"),
                 ("leaves_later", "bye", "scoring:leaves_later raised SystemExit: bye"),
+                *(
+                    (name, "x", rf"^scoring:{name} raised StopIteration \(scoring.py, line \d+\)$")
+                    for name in ("stops", "stops_later", "stops_wrapped")
+                ),
+                ("cancels", "x", r"raised CancelledError \(scoring.py, line \d+\)$"),
+                ("says_nothing", "y", r"raised AssertionError \(scoring.py, line \d+\)$"),
                 ("careless", "x", "let a cancellation of its own get out"),
                 ("broken", "46", r"scoring:broken raised KeyError: '46' \(scoring.py, line \d+\)$"),
                 (

@@ -13,15 +13,17 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import file_digest
 from importlib import import_module, invalidate_caches
 from importlib.util import find_spec
-from inspect import iscoroutinefunction
+from inspect import isawaitable, iscoroutinefunction
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
 from bestarm_agent.domain.redaction import hidden_texts, is_secret_variable, masked
+from bestarm_agent.domain.threads import DaemonThreads
 from bestarm_agent.domain.values import digest
 from bestarm_agent.errors import ConfigError, nearest
 
@@ -39,7 +41,7 @@ class Program:
 
     name: str  # ``module:function``, as in the study
     function: Function  # the function
-    is_async: bool  # whether its result is awaited; else it runs in a thread
+    is_async: bool  # whether it is a coroutine function; else it runs in a thread
     digest: str  # of its source files
     # secrets and paths that its messages might contain, with their replacements
     hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -47,6 +49,14 @@ class Program:
     def masked(self, error: BaseException | str) -> str:
         """Return an error or a text for a message, without secrets and paths."""
         return masked(str(error), self.hidden)
+
+    async def called(self, threads: DaemonThreads, *arguments: object) -> Any:  # noqa: ANN401
+        """Call the function: on the loop where it is a coroutine function, else in a thread."""
+        if self.is_async:
+            return await self.function(*arguments)
+        value = await threads.run(partial(self.function, *arguments), self.name)
+        # An ordinary function may return a coroutine, as a wrapped one does: it runs on the loop.
+        return await value if isawaitable(value) else value
 
 
 def load_program(name: str, base_dir: Path, sources: Iterable[str] = ()) -> Program:

@@ -158,13 +158,24 @@ def hidden_texts(secrets: Iterable[str], folder: Path) -> dict[str, str]:
     return hidden | {str(path): label for path, label in places if path != path.parent}
 
 
-def raised(who: str, error: BaseException) -> str:
+def raised(
+    who: str, error: BaseException, hidden: Mapping[str, str] | None = None, place: str = ""
+) -> str:
     """Say in a sentence what somebody's code raised, without secrets, however long it is."""
+    error = own_error(error)
     try:
-        message = masked(str(error))
+        message = masked(str(error), hidden)
     except Exception:  # it cannot even be written
         message = "no message"
-    return f"{who} raised {type(error).__name__}: {message[:_MOST_SAID]}"
+    said = f": {message[:_MOST_SAID]}" if message else ""
+    return f"{who} raised {type(error).__name__}{place}{said}"
+
+
+def own_error(error: BaseException) -> BaseException:
+    """Return what a function raised: coroutines and threads let a RuntimeError stand for some."""
+    cause = error.__cause__ if type(error) is RuntimeError else None
+    is_ordinary = isinstance(cause, Exception | None) and not isinstance(cause, StopIteration)
+    return error if is_ordinary else cause or error
 
 
 def masked(text: str, hidden: Mapping[str, str] | None = None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,6 +18,7 @@ from bestarm_agent.config.load import study_from
 from bestarm_agent.domain.concurrent import most_connections
 from bestarm_agent.domain.events import BudgetSet, Event, Started
 from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.threads import in_thread
 from bestarm_agent.domain.values import Candidate, CandidateDict, Example, Json
 from bestarm_agent.engine.earlier import earlier_order
 from bestarm_agent.engine.evaluate import Evaluator
@@ -179,7 +179,7 @@ async def new_run(
     sections of the recorded configuration that the study does not have.
     """
     if candidates is None:
-        candidates = await asyncio.to_thread(ReadyCandidates, parts, options.clock)
+        candidates = await in_thread(ReadyCandidates, parts, options.clock)
     where = options.store_of(parts.study)
     learns = bool(parts.config.selector.history)
     history = await learn_from_history(parts, where) if learns else None
@@ -250,14 +250,14 @@ async def resumed_run(
         # The log is read twice. Its outline, without asks and outcomes, says what the study was, so
         # that its parts can be made and checked; only then is there a rule to feed the whole log.
         known = fold(await store.outline_of(log.run_id))
-        parts = await asyncio.to_thread(parts_of, known)
+        parts = await in_thread(parts_of, known)
         record = record_of(parts.mode, recorded_history(known, where))
         await record.take_all(store, log.run_id)
         # What pending pairs are known to have cost is spent too. Attempts of which nobody recorded
         # the cost are charged by the loop, at their bounds, once it has the calls.
         state = record.state
         ledger = Ledger(state.budget, state.spend + state.pending_spend)
-        candidates = await asyncio.to_thread(
+        candidates = await in_thread(
             ReadyCandidates, parts, options.clock, ledger, state.candidates
         )
         async with Run(parts, candidates, record, store, log, options).opened() as resumed:

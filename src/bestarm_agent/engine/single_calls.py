@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from bestarm_agent.config.labels import Label
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.spend import Spend
+from bestarm_agent.domain.threads import in_thread
 from bestarm_agent.domain.values import Candidate, Example, Reply, Request, Score
 from bestarm_agent.engine.call import BudgetEndedError
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator, ReadyCandidate
@@ -56,7 +57,7 @@ async def make_first_calls(parts: StudyParts, options: Options) -> list[FirstCal
         ConfigError: a model cannot be used, or a price that is needed is not known.
         StoreError: the store cannot be used.
     """
-    prepared = await asyncio.to_thread(ReadyCandidates, parts, options.clock)
+    prepared = await in_thread(ReadyCandidates, parts, options.clock)
     local = asyncio.Lock()  # models that run on this machine take turns: they may share its memory
     gate = Gate(parts.config.limits.in_flight)
     async with _opened(parts, options, prepared, parts.providers.in_use) as (store, replies):

@@ -14,6 +14,8 @@ from typing import Any, Self
 from pydantic import Field
 
 from bestarm_agent.config.functions import Program, load_program
+from bestarm_agent.domain.redaction import own_error, raised
+from bestarm_agent.domain.threads import DaemonThreads
 from bestarm_agent.domain.values import Example, Json, Reply, Score, clip_rounding
 from bestarm_agent.judges.base import (
     Calls,
@@ -24,6 +26,8 @@ from bestarm_agent.judges.base import (
     refuse_declined,
     unparsable,
 )
+
+_THREADS = 32  # calls at once of ordinary functions
 
 
 class PythonJudgeOptions(JudgeOptions):
@@ -39,7 +43,7 @@ class PythonJudge(Judge[PythonJudgeOptions]):
 
     The function gets the reply's text and the ``Example``. It returns a number in [0, 1], a bool,
     or None if there is nothing to score, which is the candidate's failure. An exception is the
-    judge's failure. A coroutine function is awaited; any other runs in a thread.
+    judge's failure. A coroutine is awaited; a function that is none runs in a thread.
     """
 
     adapter = "python"
@@ -50,6 +54,7 @@ class PythonJudge(Judge[PythonJudgeOptions]):
         super().__init__(name, options)
         self.needs_reference = options.needs_reference
         self._program = program
+        self._threads = DaemonThreads(_THREADS)
         self.digest = self._digest(function=options.function, source=program.digest)
 
     @classmethod
@@ -76,9 +81,7 @@ class PythonJudge(Judge[PythonJudgeOptions]):
     async def _called(self, answer: str, example: Example) -> Any:  # noqa: ANN401 - as below
         program = self._program
         try:
-            if program.is_async:
-                return await program.function(answer, example)
-            return await asyncio.to_thread(program.function, answer, example)
+            return await program.called(self._threads, answer, example)
         # The run's own cancellation must pass. One that the function caused by itself (it cancelled
         # a task and awaited it) is its failure like any other exception.
         except asyncio.CancelledError as error:
@@ -87,10 +90,8 @@ class PythonJudge(Judge[PythonJudgeOptions]):
                 raise
             raise judge_failed(f"{program.name} let a cancellation of its own get out") from error
         except (Exception, SystemExit) as error:  # a function may raise anything
-            message = program.masked(error)
-            raise judge_failed(
-                f"{program.name} raised {type(error).__name__}: {message}{_place(program, error)}"
-            ) from error
+            place = _place(program, own_error(error))
+            raise judge_failed(f"{raised(program.name, error, program.hidden)}{place}") from error
 
 
 def _place(program: Program, error: BaseException) -> str:

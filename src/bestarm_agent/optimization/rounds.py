@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from bestarm_agent.config.file_errors import parse_row
-from bestarm_agent.config.functions import Program, load_program
+from bestarm_agent.config.functions import Program, is_async, load_program
 from bestarm_agent.config.goal_specs import GEPA
 from bestarm_agent.config.input_specs import PromptSpec
+from bestarm_agent.domain.redaction import raised
 from bestarm_agent.domain.spend import Budget
+from bestarm_agent.domain.threads import DaemonThreads
 from bestarm_agent.domain.values import Candidate, CandidateDict, Json, PromptTemplate
 from bestarm_agent.engine.call import BudgetEndedError
 from bestarm_agent.engine.confirm import kept_for_confirming, less
@@ -22,7 +24,6 @@ from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.pairs import PairFilter
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.errors import BestarmError, ConfigError
-from bestarm_agent.providers.threads import DaemonThreads
 from bestarm_agent.store.export import PairOutcome
 from bestarm_agent.study import Study
 
@@ -229,23 +230,19 @@ async def _feedback(
 
 def _program(function: Proposer) -> Program:
     name = getattr(function, "__qualname__", repr(function))
-    return Program(name, function, inspect.iscoroutinefunction(function), digest="")
+    return Program(name, function, is_async(function), digest="")
 
 
 async def _proposals(program: Program, feedback: Feedback) -> list[Proposal]:
     """Ask the proposer; raise ConfigError if it fails."""
     try:
-        if program.is_async:
-            result = await program.function(feedback)
-        else:
-            result = await DaemonThreads(1).run(partial(program.function, feedback), program.name)
-            result = await result if inspect.isawaitable(result) else result
+        result = await program.called(DaemonThreads(1), feedback)
     except BestarmError:
         raise
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"proposer {program.name} raised {type(error).__name__}: {program.masked(error)}; the "
-            f"run is kept, and `bestarm-agent resume {feedback.standing.run_id}` goes on with it"
+            f"{raised(f'proposer {program.name}', error, program.hidden)}; the run is kept, and "
+            f"`bestarm-agent resume {feedback.standing.run_id}` goes on with it"
         ) from error
     proposals = list(result) if isinstance(result, list | tuple) else [result] if result else []
     for proposal in proposals:

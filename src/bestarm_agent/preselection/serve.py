@@ -12,7 +12,6 @@ The log is one of a run, so that `list`, `show`, `report`, `export` and `--histo
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.events import Asked, Stopped, Told
 from bestarm_agent.domain.spend import Spend, usd
+from bestarm_agent.domain.threads import in_thread
 from bestarm_agent.domain.values import Example, Json
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator
 from bestarm_agent.engine.limits.gates import Slot
@@ -120,7 +120,7 @@ class Service:
         fixed: Mapping[str, Json] = {"repeats": 1, "confirm": None, "selector.history": ()}
         loaded = options.load(source, {**(overrides or {}), **fixed})
         parts = assemble(loaded, options.catalog(loaded), examples=examples)
-        ready = await asyncio.to_thread(ReadyCandidates, parts, options.clock)  # digests weights
+        ready = await in_thread(ReadyCandidates, parts, options.clock)  # digests weights
         study = changed_study(loaded, {"name": f"{loaded.config.name}-{ROUTED}"})
         own = tuple(text for text in loaded.changes if text.partition("=")[0] not in fixed)
         parts = replace(parts, study=replace(study, changes=own), mode=ROUTING)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from traceback import extract_tb
 from typing import Self, TypeAlias
@@ -17,7 +15,9 @@ from pydantic import Field, model_validator
 
 from bestarm_agent.config.functions import Program, load_program
 from bestarm_agent.config.value_types import check_model_name
+from bestarm_agent.domain.redaction import own_error, raised
 from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.domain.threads import DaemonThreads
 from bestarm_agent.domain.values import Json, Message, Reply, Request, digest
 from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, ProviderError, nearest
 from bestarm_agent.providers.base import Capabilities, Provider, Send
@@ -30,7 +30,6 @@ from bestarm_agent.providers.programs import (
     as_candidate_error,
     read_answer,
 )
-from bestarm_agent.providers.threads import DaemonThreads
 
 _CLOSE_SECONDS = 5.0
 
@@ -322,21 +321,14 @@ class PythonProvider(ProgramProvider[PythonOptions]):
                     f"program {program.name} did not answer within {limit:g} s; raise the option "
                     "`timeout_seconds` if it is slow",
                 )
-            return failure(
-                FailureKind.INTERNAL,
-                f"program {program.name} raised {type(error).__name__}{_location(error)}: "
-                f"{program.masked(error)}",
-            )
+            place = _location(own_error(error))
+            said = raised(f"program {program.name}", error, program.hidden, place)
+            return failure(FailureKind.INTERNAL, said)
 
     async def _call(self, program: Program, task: Task) -> object:
-        if program.is_async:
-            return await program.function(task)
         if self._threads is None:
             raise RuntimeError("use the provider inside `async with provider:`")
-        name = f"{self.name} {program.name}"
-        # An ordinary function may return a coroutine, as a wrapped one does: it runs on the loop.
-        value = await self._threads.run(partial(program.function, task), name)
-        return await value if inspect.isawaitable(value) else value
+        return await program.called(self._threads, task)
 
     def _program(self, model: str) -> Program:
         if model not in self._programs:

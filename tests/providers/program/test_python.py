@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from bestarm_agent.domain.spend import Spend, Usage
+from bestarm_agent.domain.threads import DaemonThreads
 from bestarm_agent.domain.values import Finish, Json, Message, Reply, Request
 from bestarm_agent.errors import Blame, ConfigError, FailureKind
 from bestarm_agent.providers import python as python_module
 from bestarm_agent.providers.failures import BilledError
 from bestarm_agent.providers.python import PythonProvider
 from bestarm_agent.providers.replay import ReplayProvider
-from bestarm_agent.providers.threads import DaemonThreads
 from bestarm_agent.testing.provider_suite import ProviderCase, ProviderSuite
 from tests.support.provider_calls import error, reply
 from tests.support.virtual_time import run_virtual
@@ -251,7 +251,7 @@ def test_a_failure_inside_stays_what_it_is(base: Path) -> None:
         ("refuses", FailureKind.REFUSED, "not that"),
         ("breaks", FailureKind.INTERNAL, "ZeroDivisionError (programs.py:"),
         ("exits", FailureKind.INTERNAL, "SystemExit"),
-        ("stops", FailureKind.INTERNAL, "StopIteration"),
+        ("stops", FailureKind.INTERNAL, "stops raised StopIteration (programs.py:"),
         ("number", FailureKind.INTERNAL, "must be a text, a mapping or an object"),
         ("nonsense", FailureKind.INTERNAL, "unknown field `tokens`"),
         ("blocks_itself", FailureKind.INTERNAL, "await task.models.ask"),

@@ -1,4 +1,4 @@
-"""Threads for programs that block; one that hangs delays neither the run nor its end."""
+"""Threads for code of users and plug-ins; whatever it raises arrives, and ends the wait for it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,24 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 _log = logging.getLogger(__name__)
+
+
+async def in_thread(work: Callable[_P, _T], *args: _P.args, **named: _P.kwargs) -> _T:
+    """Run what calls plug-ins, as ``asyncio.to_thread`` does, which StopIteration would hang."""
+
+    def settled() -> _T:
+        try:
+            return work(*args, **named)
+        except StopIteration as error:  # no future takes it, so whoever awaits one waits for ever
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+    return await asyncio.to_thread(settled)
 
 
 class DaemonThreads:
@@ -29,7 +42,7 @@ class DaemonThreads:
         self._slots = asyncio.Semaphore(max_threads)
 
     async def run(self, work: Callable[[], _T], name: str) -> _T:
-        """Return the result of ``work``, or raise its exception."""
+        """Return the result of ``work``, or raise its exception, or one that it is the cause of."""
         # Taken here, but given back by ``finish``, when the function has ended: a cancelled call
         # whose function still runs keeps its slot, or else any number of threads could pile up.
         await self._slots.acquire()
@@ -46,6 +59,7 @@ class DaemonThreads:
                 if isinstance(error, StopIteration) or not isinstance(error, Exception):
                     # futures do not accept these
                     failed = RuntimeError(f"{type(error).__name__}: {error}")
+                    failed.__cause__ = error
                 settle = partial(result.set_exception, failed)
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(finish, settle)
