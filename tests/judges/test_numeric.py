@@ -56,8 +56,32 @@ SAYING = {
     "1234567": ["1.234.567", "12,34,567", "1 234 567"],
     "18.0": ["18 m^2", "18 m^{2}", "18 m<sup>2</sup>", "_18_", "~~17~~ 18", "18 m s^-1"],
     "-3/4": [r"\frac{-3}{4}", r"-\frac34", "minus 3/4"],
-    "1024": ["2^10", "In 2024, 1 024", "page 2. 1024"],
-    "3200000": ["3.2 million", "$3.2M", "3.2 Mio.", "320万"],
+    "1024": ["2^10", "2¹⁰", "In 2024, 1 024", "page 2. 1024"],
+    "3200000": ["3.2 million", "$3.2M", "3.2 Mio.", "320万", "$3.2MM", "3.2M €", "3.2 milioni"],
+    "300000000": ["3 hundred million", "300 млн", "3億", "3억 원", "3-hundred million", "30 crore"],
+    "3e9": [
+        "3 mil millones",
+        "3 thousand million",
+        "3 miliardi",
+        "3 bilhões",
+        "$3bn",
+        "3 млрд руб.",
+    ],
+    "30000000": ["3千万", "3천만원", "30 миллионов", "3 hundred lakh"],
+    "42000": ["42千", "4.2만", "42 тыс.", "42 mila", "4.2万km"],
+    "1.2e12": ["1.2 lakh crore", "1.2 трлн", "1.2兆円"],
+    "3": ["3千克", "3 zorkmids", "3 m", "3 mm", "3 = f(3)", "3 = log_2(8)", r"$3 = \log_2 8$"],
+    "120": ["120 = 5!", "It is 120!", "120, since 5! = 120", "120 = f(2) + f(3)", "print(120)"],
+    "1.5e3": ["1.5 × 10 ^ 3", "1.5 * 10 ** 3", "1.5*1e3"],
+    "90": [
+        r"90^\circ",
+        "90^{th}",
+        "Alice(90)",
+        r"\left(90\right)",
+        "10 **90**",
+        "is a *90*",
+        "pi 90",
+    ],
     "3.2": ["3.2 million"],
     "7": [r"\boxed{7}, since 3 + 4 = 7 (step 2)", "7\n\n1. First.\n2. Then.", "7 H2O, by GPT-4"],
     "1" * 900: ["1" * 900],
@@ -83,6 +107,26 @@ ADDED_UP = [  # or read as the answer of what stands before the parentheses
     *("3 feet 10 inches (46 inches)", "12 apples and 34 more (46 in total)", "12 + 34 (46)"),
     *("9:00 to 17:00 (46 breaks)", r"12 and 34 are \(46\)", "2 × 23 (= 46)", "forty-six (46)"),
 ]
+DENYING = [  # another one, and saying 46
+    *("46, not 34", "It is 46 rather than 34.", "Wait, no. It should be 46, not the 34."),
+    *("Answer: 46 (not 34)", "not 34 but 46", "It is not 34, it is 46", "**46**, not **34**."),
+    *(
+        "It is 46; it isn't 34.",
+        "It is 46. It cannot be 34.",
+        "46, and 34 is wrong",
+        "x = 46, x ≠ 34",
+    ),
+    *("46, nicht 34", "46, pas 34", "46 y no 34", "La respuesta es 46, no es 34.", "46, а не 34"),
+    *(
+        "46，而不是34",
+        "46です。34ではありません",
+        "46입니다. 34가 아닙니다.",
+        "46\n\nNot 34.",
+        "46 statt 34",
+    ),
+    *("There are 34; it is not hard to see that 46", "There are 34; I'm not sure, but 46"),
+    *("34 apples are not many: 46", "not only 34 but 46", "34, no: 46"),
+]
 SAYING_NOTHING = [
     *("see x2", "1" * 1001, "1e5000", "5/0", "forty-six", "", "²"),
 ]
@@ -101,6 +145,7 @@ DOUBTS = [
     ),
     *("2024-05-01", "12/25/2024", "3.5.2024", "10:30", "5'10", "2 9/4", "between 40 and 46"),
     *("+1 555-1234", "1,234,56", "3万5"),
+    *("3만 5", "3 million 500"),
 ]
 
 
@@ -136,8 +181,8 @@ UNLABELLED = (
         *((text, number, RIGHT) for number, texts in SAYING.items() for text in texts),
         *((text, "46", UNPARSABLE) for text in SAYING_NOTHING),
         ("46.5", "46", WRONG),
-        ("46, not 34", "46", WRONG),
-        *((text, "46", RIGHT) for text in (*EXPLAINED, *REMARKED_ON, *ADDED_UP)),
+        *((text, "46", RIGHT) for text in (*EXPLAINED, *REMARKED_ON, *ADDED_UP, *DENYING)),
+        *((text, "34", RIGHT) for text in ("not 34", "It is not 34.")),  # there is no other
         *((text, "34", RIGHT) for text in ("12 + 34", "12\n46 is 12 and 34", "**12** **34**")),
         *((text, "34", RIGHT) for text in ("* 12\n* 34", "9\nStep **1**: **34**", "C++ 34")),
         ("-5", "5", WRONG),
@@ -199,6 +244,17 @@ def test_what_has_two_readings_has_none(text: str) -> None:
     [
         *(("√2", "2"), ("2π", "2"), (r"3\sqrt{2}", "2"), (r"2 \pi", "2"), (r"\frac{\pi}{4}", "4")),
         *((r"\frac{\sqrt{3}}{2}", "2"), ("π/4", "4"), ("3+4i", "4"), ("0x1F", "0")),
+        *(("0b101010", "0"), ("2 pi", "2"), ("2*pi", "2"), ("sqrt(2)", "2"), (r"\ln 2", "2")),
+        *(("gcd(12, 18)", "18"), ("2x + 3", "3"), ("3n+1", "1"), ("2x - 3", "3"), ("2^n", "2")),
+        *(
+            ("(1+√5)/2", "2"),
+            ("$4^{0.5}$", "0.5"),
+            ("2^10/3", "10/3"),
+            ("2**n", "2"),
+            ("5!/3", "3"),
+            ("√3/√(2)/2", "2"),
+        ),
+        *(("r = 1, so 2 pi", "2"), (r"\binom{5}{2}", "2"), ("1011₂", "1011")),
     ],
 )
 def test_a_part_of_an_expression_is_no_number(text: str, named: str) -> None:
@@ -254,7 +310,23 @@ def test_the_mark_is_guessed_from_targets(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "text", ["1 ", "1,", "1-", "2^", "10 to ", r"\frac{1}{2}", "$", "minus ", "_"]
+    "text",
+    [
+        "1 ",
+        "1,",
+        "1-",
+        "f(",
+        "not 1 ",
+        "1 million ",
+        "3万",
+        "2^",
+        "10 to ",
+        r"\frac{1}{2}",
+        "$",
+        "minus ",
+        "_",
+        "=1",
+    ],
 )
 def test_long_replies_are_read_in_time(text: str) -> None:
     """A quadratic search would take minutes here."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
+from math import factorial
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from pydantic import AfterValidator, Field
@@ -44,24 +45,28 @@ _RUN = rf"""(?:
   | \d+ (?:[.,'’_]\d+)*
   | (?<![\w.]) \.\d+                                # .5, but not the end of ...5 or is.5
 )"""
-# "10^3", "10**3", "10^{-3}". NAME is replaced where it is used: a pattern may name a group once.
-_POWER = rf"(?:\^|\*\*) [{{(]? (?P<NAME>[+{_MINUS}]?\d+) [)}}]?"
-# powers of ten, by word
+# "10^3", "10 ^ 3", "10**3", "10^{-3}"; bold would be "10 **3**". NAME is replaced where it is used:
+# a pattern may name a group once.
+_UP = r"(?:\s?\^\s?|\*\*|\s\*\*\s)"
+_POWER = rf"{_UP} [{{(]? (?P<NAME>[+{_MINUS}]?\d+) [)}}]? (?![.,/]?\d|\s?\^)"
+# Words for powers of ten; several multiply: "3 hundred million", "3千万". A word that is missing
+# here is a unit, as are those that begin with 千 (3千克 are kilograms).
 _SCALES = {
-    "thousand tausend mille mil thousands": 3,
-    "lakh lakhs": 5,
-    "million millions millionen millón millones milhão milhões mio mn": 6,
-    "crore crores": 7,
-    "billion billions milliarde milliarden milliard milliards mrd bn": 9,
-    "trillion trillions billionen tn": 12,
-    "万 萬": 4,
-    "亿 億": 8,
+    **{2: "hundreds?|hundert|honderd|hundr[ae]|[百백]", 4: "[万萬만]", 8: "[亿億억]"},
+    3: "thousands?|tausend|mil(?:le|a)?|duizend|tusen|tusind|tysi[ąę]c[ey]?|тысяч[аи]?|тыс|bin|ribu"
+    "|nghìn|हजार|(?-i:k)|千(?![克米瓦卡帕伏焦赫])|천",
+    **{5: "lakhs?|lac|लाख", 7: "crores?|करोड"},
+    6: r"mil[lhjy]?i?[oóãõ](?!\w*th)\w{0,3}|mio|mn|mln|juta|triệu|млн|м[иі]л[ьл]?[ий]он\w{0,2}",
+    9: r"billions?|bilh(?:ão|ões)|mil[lj]?[iy]?[aá]rd?\w{0,2}|mrd|mld|bn|tỷ|млрд|миллиард\w{0,2}",
+    12: r"tril[lhjy]?i?[oóãõ](?!\w*th)\w{0,3}|tn|bil[lj]?i?[oó](?!\w*th)\w{0,3}|трлн"
+    r"|триллион\w{0,2}|[兆조]",
 }
-_SCALE = {word: power for words, power in _SCALES.items() for word in words.split()}
-_WORDS = "|".join(sorted(_SCALE, key=len, reverse=True))
 # "m" and "b" are metres and bytes as often as millions and billions, so they scale a number only
-# after a currency ("$3m"); see the conditional group at the end of the pattern. "k" always does.
-_SHORT = {"k": 3, "m": 6, "b": 9}
+# beside a currency ("$3m", "3M €"). "k" always does.
+_SHORT = {"k": 3, "m": 6, "mm": 6, "b": 9, "t": 12}
+_WORDS, _TOUCHING = "|".join(_SCALES.values()), "백천만억조぀-鿿"
+# the end of a word: scripts without spaces may go on, and behind a word of theirs all may
+_EDGE = rf"(?:(?<=[{_TOUCHING}])|(?![^\W_](?<![{_TOUCHING}가-힣])))"
 # The sign: not after a word, a bracket or a digit, where a hyphen joins or subtracts ("x-15",
 # "7-3"), and "minus" not after a digit ("7 minus 3"). Then a currency, with a sign possibly behind
 # it ("$-5"). Then no letter may touch the number ("H2O", "GPT-2", but "USD5" is an amount).
@@ -79,26 +84,40 @@ _NUMBER = re.compile(
     (?<![A-Z][{_MINUS}]) (?<!\d[.,'’/:{_MINUS}])                    # nor of GPT-2 or of x1.2
     (?: (?P<whole>\d+) {_SPACE} (?P<over>\d+) \s?/\s? (?P<under>\d+) (?!\d|\s?/|[.,]\d)
       | (?P<run>{_RUN})
-        (?P<more> (?: (?: \s?/\s? | \s?(?:±|\+/?-)\s? | [:万萬亿億千百{_MINUS}]
+        (?P<more> (?: (?: \s?/\s? | \s?(?:±|\+/?-)\s? | [:百千万萬亿億兆백천만억조{_MINUS}]
             | \s(?:to|or|bis|oder|ou|à)\s ) {_RUN} )* )
-        (?: [eE] (?P<e>[+{_MINUS}]?\d+) (?![A-Za-z\d])
+        (?: (?:\s?[×x*·]\s?1)? [eE] (?P<e>[+{_MINUS}]?\d+) (?![A-Za-z\d])
           | \s? (?:×|x|\*|·|\\times|\\cdot) \s? 10 {_POWER.replace("NAME", "times")}
           | {_POWER.replace("NAME", "power")}
         )?
-        (?: \s?-? (?P<scale>k|(?i:{_WORDS})) (?![A-Za-zà-ÿ\d])
-          | (?(currency) (?P<short>[KmMbB]) (?![A-Za-z\d]) ) )?
+        (?: (?P<scale> (?: \s?-? (?i:{_WORDS}) {_EDGE} )+ ) (?P<on> \s?{_RUN} )?
+          | (?P<short> (?(currency) (?:\s?(?:MM|[KMBT])|[mb]) (?![A-Za-z\d])
+              | \s?[MB] (?=\s?[€£](?!\s?\d)) ) ) )?
     )
     """,
     re.VERBOSE,
 )
 # A number that is a part of an expression has no value by itself: √2, 2π, π/4, \frac{\sqrt{3}}{2},
-# 3+4i, 0x1F. After "=" another begins. A plain \frac{3}{4} was rewritten before.
+# 3+4i, 0x1F, f(3), ln 2, 2x + 3, 2^n. After "=" another begins. A plain \frac{3}{4} was rewritten
+# before. What looks like a function may hand in an answer: print(46), final_answer(46).
 _BEFORE = re.compile(
-    r"(?:[√∛∜]|\\sqrt(?:\[\d+\])?)\s?[{(]?\s*$|(?:π|\\pi)\s?[*·/]?\s?$|\\[dtc]?frac[^=≈]*$"
+    r"(?:[√∛∜]|\\sqrt(?:\[\d+\])?)\s?[{(]?\s*$|(?:π|\\pi|\bpi(?=\s?[*·/]))\s?[*·/]?\s?$|[)!}]\s?/\s?$"
+    r"|\\[dtc]?(?:frac|binom)[^=≈]*$|(?<![A-Za-z])(?:arc)?(?:sin|cos|tan|log|lg|ln|sqrt)h?[\s({$]*$"
+    r"|(?<![\w\\])(?!\w*(?:answer|print|return|submit|fin))(?:[A-Z]|[a-z]\w*)\([^()]{0,60}$"
+    r"|(?:(?<![A-Za-z])[a-z](?:\s?[+×·]\s?|\*|\s\*\s)|\d[a-z]\s?-\s?)$"
+    rf"|(?:\^|\d\*\*|\d\s\*\*\s)\s?[{{(]*[+{_MINUS}]?$"
 )
 _BEHIND = re.compile(
-    r"\s?[*·]?\s?(?:[π√∛∜]|\\pi(?![a-z])|\\sqrt)|i(?!\w)|(?<=\b0)[xX](?=[\da-fA-F])(?!10\b)"
+    r"\s?[*·]?\s?(?:[π√∛∜]|\\pi(?![a-z])|\\sqrt|(?:pi|sqrt)(?![^\W_]))|i(?!\w)|[₀-₉]|_\{?\d"
+    r"|(?<=\b0)(?:[xX](?=[\da-fA-F])(?!10\b)|[bBoO](?=[0-7]))|!\s?(?:[+/×÷·^$\\]|\*(?!\*)|-\s?\d)"
+    rf"|{_UP}[({{]*[+{_MINUS}]?(?:\d|\\[dt]?frac|[a-np-z](?![a-z]))"
 )
+# "5!" or "x = 5!" alone; elsewhere the mark is the end of a sentence ("It is 46!"), unless its
+# value stands before it ("120 = 5!").
+_ALONE, _MARK = re.compile(r"(?:[^\w*]*[A-Za-z]\s?=)?[^\w*]*"), re.compile(r"!(?!\s?[!*])\W*$")
+_FACTORIALS = {str(factorial(n)): str(n) for n in range(3, 21)}
+# what stands between a number and a part of an expression that it equals: "46 = f(3)"
+_EQUALS = re.compile(r"[\s$*]{0,3}[=≈](?:(?![=≈;]|\s[^\W\d_]{2,}\s).){0,60}")
 # "between 3 and 5": when the 5 is reached, the words before it say that it ends a range.
 _BETWEEN = re.compile(
     r"\b(?:between|zwischen|entre)\s\S*\d\S*\s(?:and|und|et|y|e)\s+$", re.IGNORECASE
@@ -112,9 +131,8 @@ _LATEX_FRACTION = re.compile(
     r"\s?(?:\{(?P<under>[\d.]+)\}|(?P<u>\d))"
 )
 _SUPERSCRIPTS = "⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹"
-# "10³", the one power that is written so in numbers; in "5 m³" the raised digit belongs to the
-# unit.
-_RAISED = re.compile(rf"(?<=10)[{_SUPERSCRIPTS}]+")
+# "10³" and "2¹⁰"; in "5 m³" the raised digit belongs to the unit.
+_RAISED = re.compile(rf"(?<=\d)[{_SUPERSCRIPTS}]+")
 _PLAIN = str.maketrans(_SUPERSCRIPTS, "-+0123456789")
 # "½" and "2½".
 _VULGAR = re.compile(r"(?P<whole>\d?)(?P<fraction>[¼½¾⅐-⅞])")
@@ -134,9 +152,25 @@ _RAISED_UNIT = re.compile(
     rf"(?<=[^\W\d_]|[)\]}}°])\s?(?:\^|\*\*|_)\s?[{{(]?[+{_MINUS}]?\d+[)}}]?(?![*\d])"
 )
 _LISTED = re.compile(r"\s*\d{1,2}[.)]\s+(?=\S)")  # the number of an item of a list
-# "3 +", "(2) ×", "+ 4": what stands before, or behind, a term of a sum or a product; "**" is bold
+# What says that a number is no answer. "3 +", "(2) ×", "+ 4" stand before, or behind, a term of a
+# sum or a product; "**" is bold. Others deny it: "46, not 45", "46 rather than 45", "45 is wrong".
+# Few words may stand in between: "it is not hard to see: 45".
 _SIGN = r"[)%\s]*(?:[+×÷]|(?<!\*)\*(?!\*)|\\times|\\cdot)\s*"
-_TERM, _TERM_FIRST = re.compile(rf"\d{_SIGN}\S?$"), re.compile(rf"{_SIGN}[^\w\s]?\d")
+_NOT = (
+    "not|never|neither|nor|cannot|rather than|instead of|opposed to|unlike|no longer|nicht|statt"
+    "|anstatt|pas|plutôt que|au lieu de|no es|en lugar de|en vez de|não|em vez de|non|invece di"
+    "|niet|inte|ikke|nie|zamiast|ne|ei|nem|bukan|không|не|вместо|ليس|وليس"
+)
+_REFUSED_BEFORE = re.compile(
+    rf"(?i:\d{_SIGN}|(?:(?:(?<![^\W_])(?:{_NOT})|n't|(?<=[,;y]\s)no)\s|不是|≠|!=|\\neq?(?![a-z]))\s?(?:(?:the"
+    r"|an?|have|be|been|equals?|only|just|exactly|to|it|die|der|das|la|le|el|es|è|é|[a-z]\s?=)\s){0,3}"
+    r"[^\w\n.,;:!?]{0,4})\S?$"
+)
+_REFUSED_BEHIND = re.compile(
+    rf"{_SIGN}[^\w\s]?\d|[^\w\n.,;:]{{0,4}}(?:[^\W\d_]+\s)?(?:(?:is|was|would\sbe|ist|est|es|è|é)\s(?:\w+\s)?"
+    r"(?:wrong|false|incorrect[oa]?|falsch|faux)|(?:is|was|would)(?:n't|\snot)\s(?:be\s)?(?:the\s)?"
+    r"(?:right|correct)|(?:では|じゃ)(?:な|あり)|[이가은는]?\s?아[니닙]|değil|是?(?:错|不对|不正确)|は間違)"
+)
 # What stands between a number and one in parentheses behind it, which is a remark on the first: "7
 # (out of 30)", "15 kg (33 lb)". It is not in "4 (= 2 + 2)", nor in LaTeX's "\\(", nor where several
 # amounts come before it, which it may add up: "5 ft 7 in (67 in)".
@@ -173,9 +207,9 @@ class ReadNumber(NamedTuple):
 def last_number(text: str, decimal: Mark | None = None) -> Number | None:
     r"""Return the last number of a text that is no term and no remark; None if it has none.
 
-    Terms are those of a sum or product, remarks stand in parentheses behind another number. Where
-    all are terms, the last of these. Numbers with labels of their own behind ``Answer: 42``, in its
-    line or in JSON, are remarks on that one.
+    Terms are those of a sum or product, remarks stand in parentheses behind another number; nor is
+    it one that is denied ("not 45"). Where all are such, the last of these. Numbers with labels of
+    their own behind ``Answer: 42``, in its line or in JSON, are remarks on that one.
 
     Read are 1,234.50, 1.234,50, 50 000, -5, −$5, 1.5e-3, 2 × 10^3, 3/4, 2 1/2, .5, 3 million, and
     46 % as 46. Where the text holds ``\boxed{...}``, it is the last in the last of these.
@@ -239,14 +273,17 @@ def _stated(text: str) -> re.Match[str] | None:
 
 
 def _answers(line: str) -> Iterator[re.Match[str]]:
-    """Yield the numbers that are no terms of a sum or product, and no remarks on others."""
+    """Yield numbers that are no terms of a sum or product, not denied, and no remarks on others."""
     last = alone = None  # the last number, and the same if nothing is to be added to it
     for match in _matches(line):
-        text, start = match.string, match.start()
-        if _TERM.search(text[max(0, start - 40) : start + 1]) or _TERM_FIRST.match(
-            text, match.end()
-        ):
+        text, (start, end) = match.string, match.span()
+        before = text[max(0, start - 40) : start + 1]
+        if _REFUSED_BEFORE.search(before) or _REFUSED_BEHIND.match(text, end):
             continue
+        if last and _EQUALS.fullmatch(text, last.end(), start):
+            is_factorial = text[end : end + 1] == "!" and match[0] == _FACTORIALS.get(last[0])
+            if is_factorial or _is_part(match):
+                continue
         if alone and _REMARK.fullmatch(text, alone.end(), start):
             continue
         is_more = match["more"] or (last and _AND.fullmatch(text, last.end(), start))
@@ -308,22 +345,37 @@ def _number(match: re.Match[str], decimal: Mark | None) -> ReadNumber:
         raise ValueError(f"a number of more than {MAX_DIGITS:,} digits")
     if _BETWEEN.search(match.string[: match.start()]):
         raise DoubtError(f"{match[0].strip()!r} is the end of a range")
-    if _BEFORE.search(match.string[: match.start()]) or _BEHIND.match(match.string, match.end()):
+    if _is_part(match):
         raise DoubtError(f"{match[0].strip()!r} is a part of an expression; `math` compares these")
     group = match.groupdict("")
     signs = f"{group['sign']}{group['currency']}".translate(_TO_MINUS)
     sign = "-" if "-" in signs or group["less"] else ""
-    word = (group["scale"] or group["short"]).lower()
-    scale = _SCALE.get(word) or _SHORT.get(word, 0)
-    if not (group["over"] or group["more"] or group["power"]):
+    words = re.findall(rf"[{_TOUCHING}]|[^\s-]+", group["scale"] or group["short"])
+    powers = [_SHORT.get(word.lower()) or _power(word) for word in words]
+    scale, unscaled = sum(powers), sum(powers[:-1])
+    if not (group["over"] or group["more"] or group["power"] or group["on"]):
         # The exponent is written into the text of the decimal, so that nothing is rounded on the
         # way: the default context of Decimal would round a product to 28 digits.
         digits = _digits(group["run"], decimal)
         exponent = _exponent(group["e"] or group["times"] or "0")
         value = Decimal(f"{sign}{digits}E{exponent + scale}")
-        return ReadNumber(value, Decimal(f"{sign}{digits}E{exponent}") if word else None)
-    share = Fraction(f"{sign}1") * _share(match, group, decimal)
-    return ReadNumber(share * 10**scale, share if word else None)
+        share = Decimal(f"{sign}{digits}E{exponent + unscaled}")
+        return ReadNumber(value, share if powers else None)
+    ratio = Fraction(f"{sign}1") * _share(match, group, decimal)
+    return ReadNumber(ratio * 10**scale, ratio * 10**unscaled if powers else None)
+
+
+def _power(word: str) -> int:
+    return next(n for n, words in _SCALES.items() if re.fullmatch(words, word, re.IGNORECASE))
+
+
+def _is_part(match: re.Match[str]) -> bool:
+    """Return whether a number is a part of an expression."""
+    text, end = match.string, match.end()
+    before = text[max(0, match.start() - 200) : match.start()]
+    if _BEFORE.search(before) or _BEHIND.match(text, end):
+        return True
+    return bool(_MARK.match(text, end) and _ALONE.fullmatch(before))
 
 
 def _share(match: re.Match[str], group: Mapping[str, str], decimal: Mark | None) -> Fraction:
@@ -335,8 +387,8 @@ def _share(match: re.Match[str], group: Mapping[str, str], decimal: Mark | None)
         if len(group["run"]) * abs(exponent) > MAX_DIGITS * len("10"):
             raise ValueError(f"a number of more than {MAX_DIGITS:,} digits")
         return over**exponent
-    if group["more"]:
-        start, _, rest = group["more"].partition("/")
+    if more := group["more"] or group["on"]:
+        start, _, rest = more.partition("/")
         # Of all that may hang together with a run, only a slash with one number behind it is a
         # number: "3/4". "1/2/3" is a date or a quotient of quotients, "10-15" a range.
         if start.strip() or not re.fullmatch(_RUN, rest.strip(), re.VERBOSE):
@@ -443,8 +495,8 @@ class NumericJudge(RuleJudge[NumericOptions, ReadNumber]):
     adapter = "numeric"
     # 2: a number is read as a whole, or not at all; 3: those of sources are none, 4: nor are terms,
     # 5: nor remarks, 6: what has another label behind "answer:" is none, 7: nor what follows in its
-    # line, 8: answers have labels in more languages
-    version = 8
+    # line, 8: answers have labels in more languages, 9: nor what is denied; more words for scales
+    version = 9
     recognises = True
     options_type = NumericOptions
 
