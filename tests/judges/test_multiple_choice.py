@@ -58,6 +58,35 @@ ANSWERS: dict[float | str, list[str]] = {
         *("It is not A, but it could be B.", "It could be B.", "A seems fine. Final: B"),
         *("A or C seem plausible.\nVerdict: B", "A is near. B is nearer. Conclusion: B"),
         *("Die richtige Antwort ist B, nicht A.", "应该选择B，而不是A。", "정답은 B입니다"),
+        # an option that is only talked about
+        "The correct answer is B. Option A would be correct for England.",
+        "B is correct. Option C might be the best in Texas.",
+        *(
+            "B would be right.",
+            "Between A and B, B would be better.",
+            "A is wrong, so B may be right.",
+        ),
+        *("My first choice is B, my second choice is A.", "Answer: B; second best: A"),
+        "**B** – Paris. (A is London, D is New York.)",
+        *("It is B, since it is Paris that is the capital.", "It is B, as the English one is A."),
+        # "A:" for "answer"
+        *(
+            "A: Paris",
+            "**A:** B",
+            "A:\nParis",
+            "Q: Which?\nA: Paris",
+            "Q: A or D?\n\nA: It is Paris.",
+        ),
+        # a lower-case letter, in a box, in tags or stated
+        *("\\boxed{b}", "$\\boxed{\\text{b}}$", "\\fbox{b}", "<answer>b</answer>", "<b>b</b>"),
+        *("<answer>b.</answer>", "<choice> b </choice>", "it is b", "It's b.", "it has to be b"),
+        *(
+            "i choose b",
+            "I'd go with b.",
+            "i think b\nthe rest is not",
+            "it is b, because a is wrong",
+        ),
+        *("the answer would be b.", "the answer should be b", "my pick is b"),
     ],
     WRONG: [
         "A",
@@ -66,6 +95,13 @@ ANSWERS: dict[float | str, list[str]] = {
         "Paris, Texas",
         "It is Paris, Texas.",
         "new york",
+        *(
+            "Q: Which?\nA: London",
+            "A: London",
+            "A: for it is the largest",
+            "\\boxed{a}",
+            "it is a.",
+        ),
     ],
     UNPARSABLE: [
         *("E", "The answer is A or B", "The answer is A/B", "Answer: A, B"),
@@ -75,6 +111,14 @@ ANSWERS: dict[float | str, list[str]] = {
         *("Grade-B thinking", "ABBA", "E. coli", "It is not B", "Parisian", "London or Paris"),
         "All options except B are right.",
         *("I do not know", "", "..."),
+        *("A: 10%, B: 80%, C: 5%, D: 5%", "London: 10%, Paris: 80%", "A - F, B - T, C - F, D - F"),
+        *("A. Paris", "A is London. B is Paris.", "A is London, B is Paris."),
+        *(
+            "Q: Which?\nA: I do not know",
+            "it is a dog",
+            "i choose a large one",
+            "it is a\nlarge one",
+        ),
     ],
 }
 
@@ -204,3 +248,56 @@ def test_what_is_left_is_chosen_only_where_it_is_one_option() -> None:
     assert chosen_letter("A, C and D are wrong.", options) == "B"
     assert chosen_letter("A is wrong.", options) is None
     assert chosen_letter("All are fine.", options) is None
+
+
+@pytest.mark.parametrize(
+    ("listed", "text", "target"),
+    [
+        *(
+            ("True False", text, "False")
+            for text in (
+                "False. While it is true that Paris is large, it is not in Italy.",
+                "**False**\n\nIt is true that the sun is a star, but it orbits nothing here.",
+                *("False. The converse is true.", "False - it's true only at sea level."),
+                *("False, that is true of Lyon.", "(B) False. It is true that it was so once."),
+                "The claim is false because its converse is true.",
+                "The claim is false. It is true that Lyon is large.",
+                "Let me think. It is true that birds fly. The answer is False.",
+                "It is true.\n\nWait, no. It is false.",
+            )
+        ),
+        *(
+            ("True False", text, "True")
+            for text in (
+                *("True. It is false that all birds fly.", "True, the opposite claim is false."),
+                *(
+                    "It is true that Paris is in France.",
+                    "It's true that 2 is prime. So it is true.",
+                ),
+                "The claim is true, as its negation is false.",
+            )
+        ),
+        ("Yes No", "No. Yes would need a permit.", "No"),
+        ("Yes No", "No. It is yes only if they are asked.", "No"),
+        ("Yes No", "Yes, no problem.", "Yes"),
+        ("Yes No", "Yes. It is no secret.", "Yes"),
+        ("positive negative", "Negative. It is positive that they smiled.", "negative"),
+    ],
+)
+def test_what_explains_an_answer_is_no_other_answer(
+    judged: Judged, listed: str, text: str, target: str
+) -> None:
+    assert judged("multiple-choice", text, target, inputs={"options": listed.split()}) == RIGHT
+
+
+@pytest.mark.parametrize("text", ["True, False", "True. False.", "True/False"])
+def test_two_answers_at_once_are_none(judged: Judged, text: str) -> None:
+    inputs = {"options": ["True", "False"]}
+    assert judged("multiple-choice", text, "True", inputs=inputs) == UNPARSABLE
+
+
+def test_i_is_no_letter_in_lower_case(judged: Judged) -> None:
+    inputs = {"options": [f"{name}1" for name in "pqrstuvwx"]}
+    for text in ("what would i choose? i know not", "i think i", "i choose"):
+        assert judged("multiple-choice", text, "I", inputs=inputs) == UNPARSABLE
+    assert judged("multiple-choice", "i choose c", "C", inputs=inputs) == RIGHT

@@ -112,6 +112,9 @@ _SO = _any(
     "so therefore thus hence leaves leave leaving remaining remains left but daher also donc luego "
     "quindi sondern mais sino"
 )
+_WOULD = r"\s(?:would|could|might|may)\b"  # be, in another case
+# Words that begin a reason or a contrast, in which nothing is stated.
+_REASON = _any("because since as while whereas though although weil car porque")
 # Where a sentence may end after a mention. "so B." concludes; "so B has the higher value" does not.
 _ENDS = rf"(?=\s*(?:[.!,;:)\]}}\n<]|$|{_any('because since as is it weil car porque')}))"
 
@@ -147,6 +150,8 @@ _REJECTIONS = [
     rf"(?:(?<!\bi )(?:might|may|could)"
     rf"|{_any('people students some many others mistake trap someone')})\s(?:\w+\s){{0,2}}"
     rf"(?:{_CHOOSE}|would\sanswer){_NEAR}{{0,25}}?{_TL}",
+    # my second choice is A; runner-up: A
+    rf"(?:\bmy\ssecond\s(?:choice|guess|pick)|second[\s-]best|runner-up){_NEAR}{{0,25}}?{_TL}",
     # if it were so, A would be right; had it been so, A would be right; A would be right if ...;
     # not: if I had to choose, ...
     rf"(?:\bif|(?:^|[.!?;]\s?)had)\s(?!(?:i|we|you|one|forced|pressed)\b){_NEAR}{{0,60}}{_TL}(?=\swould)",
@@ -161,13 +166,16 @@ _STATEMENTS = [
         # the answer is B
         rf"(?:{_ANSWER})(?:(?:{_MARK}|\n){{0,12}}|{_NEAR}{{0,50}}?)(?P<tl>{_TL})",
         rf"(?:{_CHOOSE}|\[[xX]\]){_NEAR}{{0,25}}?(?P<tl>{_TL})",  # I choose B; [x] B
-        # B is the right one; B: true; B选项是正确的
-        rf"(?P<tl>{_TL})(?:{_MARK}{{1,3}}|(?=[^\x00-\x7f])){_CLAUSE}{{0,30}}?(?:{_RIGHT})",
+        # B is the right one; B: true; B选项是正确的; but "A would be right for Lyon" grants nothing
+        rf"(?P<tl>{_TL})(?!{_WOULD})(?:{_MARK}{{1,3}}|(?=[^\x00-\x7f])){_CLAUSE}{{0,30}}?(?:{_RIGHT})",
         rf"(?:{_SO}|所以|因此){_NEAR}{{0,25}}?(?P<tl>{_TL}){_ENDS}",  # so B; that leaves B
     ],
     [
-        rf"\b(?:it|that|this)(?:'s|\sis|\smust\sbe|\shas\sto\sbe)\s{_THE}(?P<tl>{_TL})",  # it's B
-        rf"(?:\b(?:is|are|ist|est|es|é|è)\s|[=→⇒]\s?){_THE}(?P<tl>{_TL}){_ENDS}",  # it was B.
+        # it's B, but not "it is true that"; it was B.; neither in a reason for one of them
+        rf"(?:(\b(?:it|that|this)(?:'s|\sis|\smust\sbe|\shas\sto\sbe)\s)"
+        rf"|\b(?:is|are|ist|est|es|é|è)\s|[=→⇒]\s?){_THE}(?P<tl>{_TL})"
+        rf"(?(1)(?!\s{_any('that to for of only when if')})|{_ENDS})(?:,?\s{_REASON}[^.;!?\n]*)?",
+        rf"(?P<tl>{_TL}){_WOULD}{_NEAR}{{0,20}}?(?:{_RIGHT})(?:\s\w+)?{_ENDS}",  # B would be best
         # a line with B alone, or 1. B
         rf"^{_MARK}*(?:\d[.)] )?(?:(?:option|choice|letter)\s)?(?P<tl>{_TL}){_MARK}*$",
     ],
@@ -176,7 +184,9 @@ _STATEMENTS = [
 # A reply that repeats its options with a remark on each ("A) Lyon: no river. B) ...") has several
 # such lines and states none by them, so this pattern counts only if all of them name one option.
 _LEADING = (
-    rf"^{_MARK}{{0,8}}(?P<tl>{_T})(?=\s?[)\]:.,]|\s[-–—]|\s{_any('because since as weil car')})"
+    rf"^{_MARK}{{0,8}}(?P<tl>{_T})(?=\s?(?:[)\]:.,;!]|$)|\s[-–—]|\s{_REASON})"
+    # nor a list: "A: 10%, B: 80%", "A, B"
+    rf"(?!\W{{0,3}}{_T}\s?(?:[.,;]|$)|.*{_T}\s?(?:[:=→]|[-–—]>?\s))"
 )
 # What was said before does not count if something is said after it.
 # "Answer: A. Wait, it is B" has two statements, and the clearer one is the one withdrawn. So the
@@ -205,20 +215,23 @@ _GOES_ON = (
 # follows that it could be the article of ("A cat", but not "A is right"), and "I" unless it could
 # be the pronoun ("I think" or "I, too", but not "I is right").
 _LETTER = re.compile(  # one that is an option, and not a word or a part of one
-    r"""
-      (?<![^\W_]) [(\[{']\s? ([A-Za-z]) \s?[)\]}']              # (B), [b]
-    | ^ [^\w\n(\ue000-\ue019]{0,6} (?:(?i:option|choice)\s)? ([A-Za-z])  # b) at a line's start
-        (?= \s?[)\]}:] | \.(?!\w) | \s[-–—]\s | [^\w\n\ue000-\ue019]*$ )
-    | (?i: \b (?:option|choice|letter|ANSWER) # answer: b
-        (?:\s(?:is|ist|es|est))? [:\s]{1,2} )
-        ([A-Z](?![\w']) | [a-z](?=\s*(?:$|[).,:;\]}\n<]|(?:is|as|because|since)\b)))
+    rf"""
+      (?: (?<![^\W_]) | (?<=box) | (?<=boxed) ) [(\[{{']\s? ([A-Za-z]) \s?[)\]}}']  # (B), [b]
+    | (?<=>)\s? ([A-Za-z]) (?=[.)]?\s?</)                       # <answer>b</answer>
+    | ^ [^\w\n(\ue000-\ue019]{{0,6}} (?:(?i:option|choice)\s)? ([A-Za-z])  # b) at a line's start
+        (?= \s?[)\]}}:] | \.(?!\w) | \s[-–—]\s | [^\w\n\ue000-\ue019]*$ )
+    | (?i: \b (?:option|choice|letter|{_ANSWER}) # answer: b
+        (?:\s(?:is|ist|es|est|(?:\w{{1,9}}\s){{1,2}}be))? [:\s]{{1,2}} )
+        ([A-Z](?![\w']) | [a-z](?=\s*(?:$|[).,:;\]}}\n<]|(?:is|as|because|since)\b)))
+    | (?i: {_CHOOSE} | \b(?:it|that|this)(?:'s|\sis|\s(?:\w{{1,9}}\s){{1,2}}be) ) :?\s  # I choose b
+        ([b-hj-z](?=\n) | [a-hj-z](?=\s*(?:[).,:;!?]|\Z|\n\n|because|since)))
     | (?<![\w'-]) ([A-Za-z]) \) (?=\s)                          # b) within a line
     | (?<![A-Za-z0-9'-]) ([A-Z]) (?![A-Za-z0-9'] | -\w)         # B, but no article and no "I"
         (?: (?<![AI])
-          | (?<=A) (?!\s+(?!(?:GOES_ON)(?![^\W_]))[a-z])
+          | (?<=A) (?!\s+(?!(?:{_GOES_ON})(?![^\W_]))[a-z])
           | (?<=I) (?!,|\s+(?!(?:is|isn't|because|since|and|or)(?![^\W_]))[a-z])
         )
-    """.replace("GOES_ON", _GOES_ON).replace("ANSWER", ANSWER),
+    """,
     re.VERBOSE | re.MULTILINE,
 )
 # the number of an option, where options are numbered: no count ("2 hours"), amount or part of one
@@ -227,16 +240,18 @@ _NUMBER = re.compile(
 )
 # "B) Paris", "(B) Paris" and "Paris (B)" mention one option twice: its letter and its text have
 # both become the same character by then, and are joined.
-_SAME = re.compile(rf"[(\[{{]?({_T})(?:[ :.)(\[\]{{}}–—|-]{{0,4}}\1)+[)\]}}]?")  # B) Paris
+_SAME = re.compile(rf"[(\[{{]?({_T})(?:(?:[ :.)(\[\]{{}}–—|-]{{0,4}}| is )\1)+[)\]}}]?")  # B) Paris
 # "(B)": brackets go, so that "the answer is (B)." ends as "the answer is B." does.
 _BRACKETED = re.compile(rf"[(\[{{]\s?({_T})\s?[)\]}}]")
 # A line that holds one option and nothing else: "B) Paris", after the joining above.
 _LISTED = re.compile(rf"^{_MARK}{{0,8}}({_T})[ .,;:|)\]]*$", re.MULTILINE)
+# "Q: ... A: Paris", or "A: Paris" where A is Lyon: this A stands for "answer".
+_LABEL = r"^([-#\s]{0,4}[Q\ue010]:(?:.*\n){1,9}?)?[-#\s]{0,4}\ue000 ?:(?(1)|(?=\s?[\ue001-\ue019]))"
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 # All are compiled here, in one place, since every one of them needs the same two flags.
-_RULED_OUT, _CLEAR, _IMPLIED, (_LED, _CHANGE) = (
+_RULED_OUT, _CLEAR, _IMPLIED, (_LED, _CHANGE, _LABELLED, _JUDGES) = (
     [re.compile(pattern, re.IGNORECASE | re.MULTILINE) for pattern in patterns]
-    for patterns in (_REJECTIONS, *_STATEMENTS, [_LEADING, _CHANGES])
+    for patterns in (_REJECTIONS, *_STATEMENTS, [_LEADING, _CHANGES, _LABEL, f"{_RIGHT}|{_WRONG}"])
 )
 
 
@@ -253,7 +268,8 @@ def chosen_letter(
     holds letters by number, of options that are numbered: ``text`` may choose by these. The last
     statement counts: 1. after what says that an earlier one does not hold ("Wait, ..."), 2. a clear
     one ("the answer is B", "B is correct", "I choose B", "so B"), 3. an implied one ("it is B", a
-    line with B alone), 4. the only line that begins with an option. Else it is the only option
+    line with B alone; but not in a reason), 4. the only line that begins with an option; before 3.
+    where options are words such as "true", which explain an answer, too. Else it is the only option
     that is mentioned and not rejected, or that is left of all.
 
     Example:
@@ -272,6 +288,8 @@ def chosen_letter(
         rejected.update(_letters(mention[0]))
         return re.sub(_T, _REJECTED, mention[0])
 
+    # An option "true" or "no" is a word that explains answers, too.
+    judging = any(_JUDGES.fullmatch(_NORMALISE(option)) for option in options.values())
     plain = _ALL_BUT.sub(r"answer \g<tl>", plain)
     for pattern in _RULED_OUT:
         plain = pattern.sub(reject, plain)
@@ -280,7 +298,7 @@ def chosen_letter(
     # statement found, else the reply is ambiguous.
     later: set[str] = set()
     for part in reversed(_CHANGE.split(plain)):
-        if statement := _statement(part):
+        if statement := _statement(part, at_once=judging):
             *others, last = re.findall(_T, statement)
             stated = _letters(last if last in others else statement)  # of A and B, B is right
             return _only(stated | later)
@@ -297,14 +315,19 @@ def chosen_letter(
     return _only(remaining) if rejected and len(remaining) == 1 else None
 
 
-def _statement(plain: str) -> str:
-    """Return the last statement of the clearest kind, "" without any."""
-    for patterns in (_CLEAR, _IMPLIED):
+def _statement(plain: str, *, at_once: bool) -> str:
+    """Return the last statement of the clearest kind, "" without any.
+
+    ``at_once``: an option that the text begins with is clearer than what is implied after it.
+    """
+    leading = {match["tl"] for match in _LED.finditer(plain)}
+    led = leading.pop() if len(leading) == 1 else ""  # several repeat the options
+    is_told = at_once and led and re.match(rf"\W*?{led}", plain)
+    for patterns in (_CLEAR, [] if is_told else _IMPLIED):
         statements = [match for pattern in patterns for match in pattern.finditer(plain)]
         if statements:
             return max(statements, key=lambda match: match.end("tl"))["tl"]
-    leading = {match["tl"] for match in _LED.finditer(plain)}
-    return leading.pop() if len(leading) == 1 else ""  # several repeat the options
+    return led
 
 
 def _mentions(text: str, options: Mapping[str, str], letters: Mapping[str, str]) -> str:
@@ -343,7 +366,7 @@ def _mentions(text: str, options: Mapping[str, str], letters: Mapping[str, str])
 
     if letters:
         plain = _NUMBER.sub(lambda number: letters.get(number[0], number[0]), plain)
-    plain = _LETTER.sub(marked, plain)
+    plain = _LABELLED.sub("", _LETTER.sub(marked, plain))
     return _BRACKETED.sub(r"\1", _SAME.sub(joined, plain))
 
 
@@ -408,7 +431,7 @@ class MultipleChoiceJudge(RuleJudge[MultipleChoiceOptions, str]):
 
     adapter = "multiple-choice"
     # 2: the last statement counts; 3: ticks, bold options, further languages; 4: doubts; 5: "(no)";
-    # 6: options that are numbered
+    # 6: options that are numbered, lower-case letters in more places, no option that only explains
     version = 6
     options_type = MultipleChoiceOptions
 

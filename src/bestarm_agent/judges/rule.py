@@ -246,16 +246,17 @@ class RuleJudge(Judge[RuleOptionsT], Generic[RuleOptionsT, AnswerT]):
 
     def _agrees(self, answer: AnswerT, example: Example) -> bool | float:
         """Return whether the answer is right, or a degree in [0, 1]: by default, equality."""
-        return answer in self._targets(example)
+        return not {*self._forms(answer)}.isdisjoint(self._targets(example))
 
-    def _forms(self, answer: str) -> list[str]:
-        """Return a text, and where marks around it do not count, the text without "_" around words.
+    def _forms(self, answer: AnswerT) -> list[AnswerT]:
+        """Return an answer, and of a text whose marks do not count one without "_" around words.
 
         Each may be the right one: a target `__init__` is a name, and "_" not always a mark.
         """
         if "punctuation" not in getattr(self.options, "normalise", ()):
             return [answer]
-        return [answer, self._normalise(_ITALICS.sub(r"\2", answer))]
+        # what is normalised is a text
+        return [answer, self._normalise(_ITALICS.sub(r"\2", str(answer)))]  # type: ignore[list-item]
 
     def _text(self, answer: AnswerT) -> str:
         return str(answer)

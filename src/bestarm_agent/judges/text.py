@@ -41,9 +41,6 @@ class ExactJudge(WholeTextJudge[ExactOptions]):
     recognises = True
     options_type = ExactOptions
 
-    def _agrees(self, answer: str, example: Example) -> bool:
-        return not {*self._forms(answer)}.isdisjoint(self._targets(example))
-
 
 class ContainsOptions(ExactOptions):
     """Options of ``contains``."""
@@ -139,7 +136,7 @@ class RegexJudge(RuleJudge[RegexOptions, str | None]):
     def _agrees(self, answer: str | None, example: Example) -> bool:
         if answer is None or self.options.group is None:
             return answer is not None
-        return not {*self._forms(self._normalise(answer))}.isdisjoint(self._targets(example))
+        return bool(super()._agrees(self._normalise(answer), example))
 
     def _text(self, answer: str | None) -> str:
         return answer or ""
