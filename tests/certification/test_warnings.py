@@ -37,6 +37,7 @@ from tests.support.studies import write_study
             ],
         ),
         (20, (1.0, 2.0), {}, ["20 labels cannot suffice"]),
+        (1, (1.0, 2.0), {}, ["certify: 1 label cannot suffice"]),
         (21, (1.0, 2.0), {}, []),
         (40, (0.5, 0.5), {"order": "cost"}, ["all candidates cost the same"]),
         (40, (0.5, 0.6), {"order": "cost"}, []),

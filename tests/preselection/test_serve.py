@@ -258,6 +258,20 @@ def test_it_is_not_resumed(tmp_path: Path) -> None:
         asyncio.run(resumed())
 
 
+def test_its_log_is_found_and_no_router_is_named_that_learned_nothing(
+    tmp_path: Path, command: Command
+) -> None:
+    path = study(tmp_path)
+    path.rename(tmp_path / "study.yaml")
+    ran = command("preselect", "run", "-k", "1", "--set", "budget.calls=5")
+    assert "nothing was learned, so no router is kept" in ran.out
+    assert "router default" not in ran.out
+    [line] = [line for line in ran.out.splitlines() if line.startswith("run ")]
+    shown = command("show")
+    assert shown.code == 0, shown.err
+    assert line.split()[1].rstrip(":") in shown.out
+
+
 @pytest.mark.slow
 def test_the_usual_commands_read_it(tmp_path: Path, command: Command) -> None:
     path = study(tmp_path)

@@ -53,6 +53,11 @@ def test_a_tie_that_is_known_in_full() -> None:
     assert (standing.margin, standing.separated) == (0.0, False)
     assert standing.rows[1].status is Status.EQUAL
     assert "2 examples are too few to choose by; use at least 30" in standing.decision.text
+    of_one = changed(standing, n_independent=1, unit="cluster").decision.said
+    assert of_one[-2:] == (
+        "But 1 cluster is too few to choose by; use at least 30.",
+        "Next: add examples of other clusters.",
+    )
 
 
 def test_a_heuristic_proves_nothing() -> None:

@@ -41,7 +41,7 @@ from bestarm_agent.domain.values import Candidate, Example
 from bestarm_agent.engine.mode import ModeResult
 from bestarm_agent.engine.record import Size
 from bestarm_agent.engine.results.standing import Standing
-from bestarm_agent.errors import ConfigError, nearest
+from bestarm_agent.errors import ConfigError, counted, nearest
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.judges.groups import AuditedJudge
 from bestarm_agent.judges.registry import check_examples, create_judge
@@ -170,12 +170,14 @@ def _too_few_labels(spec: CertifySpec, plan: Rounds, n_candidates: int) -> str |
     if screen.verdict is Conclusion.PASSED and screen.n <= n:
         return None
     needed = (
-        f"; at least {screen.n:,} labels are needed" if screen.verdict is Conclusion.PASSED else ""
+        f"; at least {counted(screen.n, 'label')} {'is' if screen.n == 1 else 'are'} needed"
+        if screen.verdict is Conclusion.PASSED
+        else ""
     )
     return (
-        f"certify: {n} labels cannot suffice: a candidate without a single error reaches an "
-        f"e-value of {e_value(best)}, and {math.exp(goal.enough):.3g} is needed{needed}, or a "
-        f"higher `risk`, or a lower `confidence`"
+        f"certify: {counted(n, 'label')} cannot suffice: a candidate without a single error "
+        f"reaches an e-value of {e_value(best)}, and {math.exp(goal.enough):.3g} is needed"
+        f"{needed}, or a higher `risk`, or a lower `confidence`"
     )
 
 
@@ -185,8 +187,8 @@ def _fewer_than_allowed(spec: CertifySpec, plan: Rounds) -> str | None:
     if most is None or n >= most:
         return None
     return (
-        f"certify.max_labels is {most}, and only {n} labels will be used: each takes "
-        f"{plan.width - 1} further examples, which are only guessed, and there are "
+        f"certify.max_labels is {most}, and only {counted(n, 'label')} will be used: each takes "
+        f"{counted(plan.width - 1, 'further example')}, only guessed, and there are "
         f"{plan.sequence.size} examples in the plan; add examples, or lower `per_label`"
     )
 

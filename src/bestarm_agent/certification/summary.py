@@ -12,6 +12,7 @@ from bestarm_agent.domain.text import percent, safe
 from bestarm_agent.engine.mode import ModeResult, ModeRow
 from bestarm_agent.engine.results.decision import doubt, proved
 from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.errors import counted
 from bestarm_agent.report.words import plain, run_json, run_lines
 from bestarm_agent.stats.non_inferiority import Conclusion
 
@@ -113,11 +114,11 @@ def _needed(proof: Certificate, other: Certificate, names: Sequence[str]) -> str
     """Describe what another method would have done on the same examples."""
     ends = f"{other.n_labels:,} in the end: {_statement(other, names)}"
     if proof.chosen is None:
-        return f"{other.n_labels:,} labels: {_statement(other, names)}"
+        return f"{counted(other.n_labels, 'label')}: {_statement(other, names)}"
     labels = _labels_for_same(proof, other)
     if labels is not None:
-        return f"{labels:,} labels for the same; {ends}"
-    return f"more than {other.n_labels:,} labels for the same"
+        return f"{counted(labels, 'label')} for the same; {ends}"
+    return f"more than {counted(other.n_labels, 'label')} for the same"
 
 
 def _labels_for_same(proof: Certificate, other: Certificate) -> int | None:

@@ -22,7 +22,7 @@ from bestarm_agent.engine.results.judge_check import (
 )
 from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.engine.single_calls import compare_answers
-from bestarm_agent.errors import ConfigError
+from bestarm_agent.errors import ConfigError, counted
 from bestarm_agent.report.words import measure, plain
 from bestarm_agent.study import open_mode
 
@@ -62,11 +62,13 @@ def _compared(given: Given, source: str, gold: Path | None) -> JudgedLabels:
 
 
 def _counts(comparison: JudgedLabels) -> str:
-    missing = comparison.n_labels - len(comparison.pairs) - comparison.n_void
+    n = len(comparison.pairs)
+    answers = f" with {counted(n, 'answer')}" if n != comparison.n_compared else ""
     why = f"; the last failure: {safe(comparison.why)}" if comparison.n_void else ""
     return (
-        f"{len(comparison.pairs)} of {comparison.n_labels} labels compared, {missing} without a "
-        f"score, {comparison.n_void} on which the judge failed{why}"
+        f"{comparison.n_compared} of {counted(comparison.n_labels, 'label')} compared{answers}, "
+        f"{comparison.n_missing} without a score, {comparison.n_void} on which the judge "
+        f"failed{why}"
     )
 
 
@@ -74,7 +76,8 @@ def _as_json(check: JudgeCheck) -> Json:
     comparison = check.comparison
     return {
         "labels": comparison.n_labels,
-        "compared": len(comparison.pairs),
+        "compared": comparison.n_compared,
+        "answers": len(comparison.pairs),
         "judge_failed": comparison.n_void,
         "confidence": check.confidence,
         "usd_per_1000": check.usd_per_1000,

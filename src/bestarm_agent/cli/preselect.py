@@ -142,10 +142,13 @@ def _print_totals(service: Service, answered: Sequence[Served], version: int) ->
         f"cost {cost_text(spent.usd_nanos, priced=service.priced)}: mean score of the best answer "
         f"{_mean(best)}, of the first choice {_mean(first)}"
     )
-    say(
-        f"router {safe(service.router.name)}, version {version}: learned from "
-        f"{sum(served.learnt for served in answered):,} of them"
-    )
+    n_learnt = sum(served.learnt for served in answered)
+    if version:
+        name = safe(service.router.name)
+        say(f"router {name}, version {version}: learned from {n_learnt:,} of them")
+    else:  # nothing is stored of it
+        why = "it learns where two answers or more have scores (-k 2)"
+        say(f"nothing was learned, so no router is kept: {why}")
     say(f"run {run_id}: `bestarm-agent show {run_id}` says what each candidate did and cost")
     if len(answered) < n_examples:
         say("the budget ended, or nothing can be called any more")

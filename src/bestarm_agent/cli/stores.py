@@ -49,7 +49,8 @@ def find_run(run: str | None, store: str | None) -> tuple[str | Path, str]:
     runs = asyncio.run(Archive(where).runs())
     # runs that asked for something stand behind those that never began, the newest one last
     began = sorted(runs, key=lambda info: info.n_asked > 0)
-    ids = [info.id for info in began if info.name in names]
+    # what `preselect run` did for a study is a log of its own
+    ids = [info.id for info in began if info.name.removesuffix("-preselect") in names]
     if not ids:
         others = f", and `{_LATEST}` means the newest of {len(runs)} there" if runs else ""
         raise RunNotFoundError(

@@ -155,7 +155,8 @@ async def compare_answers(
     scored = tuple(answer for answer in answers if answer is not None)
     why = problems[-1] if problems else ""
     priced, by_models = parts.judge_priced, bool(judge_client.providers)
-    return JudgedLabels(scored, len(labels), len(problems), why, priced, by_models)
+    counts = len(labels), len(problems), len(labels) - len(scored) - len(problems)
+    return JudgedLabels(scored, *counts, why, priced, by_models)
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.options import changed_study
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.engine.setup.selection import open_selection
-from bestarm_agent.errors import ConfigError, StoreError, nearest
+from bestarm_agent.errors import ConfigError, StoreError, counted, nearest
 from bestarm_agent.gate.pairs import GatePlan, Part
 from bestarm_agent.gate.summary import gate_result
 from bestarm_agent.judges.base import Judge
@@ -97,7 +97,7 @@ class GateMode:
         if allowed >= least:
             return ()
         return (
-            f"gate: the budget pays {allowed:,} examples, and a challenger whose "
+            f"gate: the budget pays {counted(allowed, 'example')}, and a challenger whose "
             f"scores are all those of the baseline needs {least:,}; raise the budget or the "
             f"margin",
         )

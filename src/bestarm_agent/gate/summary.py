@@ -169,7 +169,7 @@ def _found(test: Comparison, where: str) -> str:
     """Say what was found on the examples of a part."""
     ends = signed_range(*test.interval())
     numbers = f": {signed(_difference(test))} points ({ends})" if test.n else ""
-    seen = f"after {test.n:,} of {test.question.n_examples:,} examples"
+    seen = f"after {test.n:,} of {counted(test.question.n_examples, 'example')}"
     return f"{word(test.question, test.verdict)}{where}{numbers}, {seen}"
 
 

@@ -212,6 +212,8 @@ def test_the_leader_is_taken_and_the_cheaper_equal_is_offered_with_its_bound() -
     assert first == "Take c0: 52 of 60 right, $0.35 per 1,000 calls."
     assert equal == "About as good: c1 (51 of 60 right)."
     assert re.match(r"Cheaper: c1, a fifth of the price; probably at most \d+", cheaper)
+    free = tuple(replace(row, usd_per_1000=0.35 * (row.index == 0)) for row in rows)
+    assert "Cheaper: c1, which is free; probably" in changed(standing, rows=free).decision.text
 
 
 def test_whom_nobody_can_beat_is_not_said_to_lose_perhaps() -> None:

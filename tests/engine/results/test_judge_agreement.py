@@ -120,6 +120,36 @@ def checked(*command: str | Path) -> Any:  # noqa: ANN401 - JSON
     return json.loads(shown.stdout)  # a slow machine says on stderr what it does
 
 
+def test_a_label_of_a_text_that_several_candidates_gave_counts_once(tmp_path: Path) -> None:
+    replies = [
+        {"candidate": name, "example": f"e{j}", "text": "x"} for name in "ab" for j in range(4)
+    ]
+    gold = [{"example": f"e{j}", "answer": "x", "score": 1} for j in range(3)]
+    gold += [{"example": "e0", "answer": "y", "score": 0}]
+    files: dict[str, list[dict[str, Any]]] = {
+        "replies": replies,
+        "rows": [{"id": f"e{j}", "q": f"{j}", "target": "x"} for j in range(4)],
+        "gold": gold,
+    }
+    path = study_file(
+        tmp_path,
+        files,
+        dataset={"path": "rows.jsonl", "target": "target"},
+        models=["replay/a", "replay/b"],
+        scorer="exact",
+        providers={"replay": {"path": "replies.jsonl"}},
+        selector={"stop_when_separated": False},
+        labels="gold.jsonl",
+    )
+    page = run(path)
+    where: list[str | Path] = ["latest", "--store", tmp_path / "runs" / "runs.sqlite"]
+    shown = CliRunner().invoke(app, ["judge", "check", *map(str, where)])
+    assert "3 of 4 labels compared with 6 answers, 1 without a score, 0 on" in shown.output
+    result = checked(*where)
+    assert [result[key] for key in ("labels", "compared", "answers")] == [4, 3, 6]
+    assert "3 of 4 labels are about an answer that was scored" in page
+
+
 @pytest.mark.slow
 def test_the_command_checks_a_stored_run(tmp_path: Path) -> None:
     run(write_study(tmp_path))

@@ -179,11 +179,9 @@ def _problems(s: Standing) -> list[Obstacle]:
         problems.append(Obstacle(ProblemKind.CALLS, text))
     problems += [Obstacle(ProblemKind.CAP_PASSED, text) for text in passed_caps(s)[:1]]
     if s.seeks_best and len(s.rows) > 1 and s.n_independent < FEWEST_EXAMPLES:
-        few = counted(s.n_independent, s.unit)
-        text = f"{few} are too few to choose by; use at least {FEWEST_EXAMPLES}"
-        problems.append(
-            Obstacle(ProblemKind.TOO_FEW, text.replace("1 example are", "1 example is"))
-        )
+        few = f"{counted(s.n_independent, s.unit)} {'is' if s.n_independent == 1 else 'are'}"
+        text = f"{few} too few to choose by; use at least {FEWEST_EXAMPLES}"
+        problems.append(Obstacle(ProblemKind.TOO_FEW, text))
     return problems
 
 
@@ -464,8 +462,9 @@ def _others(s: Standing, draft: Decision) -> list[str]:
         lines.append(f"{what}: {listed(those, len(draft.as_good))}.")
     if draft.cheaper is not None:
         offer = draft.cheaper
+        price = f"{share_text(offer.price)} of the price" if offer.price else "which is free"
         lines.append(
-            f"Cheaper: {safe(offer.label)}, {share_text(offer.price)} of the price; probably at "
+            f"Cheaper: {safe(offer.label)}, {price}; probably at "
             f"most {points(offer.at_most)} worse ({min(9, round(10 * offer.probability))} in 10)."
         )
     if (bar := _bar(s)) is not None:
@@ -552,7 +551,7 @@ def _next(s: Standing, draft: Decision, named: Row | None, blocked: Obstacle | N
         again = Next("spend as much again, to prove more", _as_much_again(s))
         return again if s.end == "budget" else None
     if kind is ProblemKind.TOO_FEW:
-        return Next("add examples")
+        return Next("add examples" + " of other clusters" * (s.unit == "cluster"))
     if s.objective is not None and _bar(s) and (named is None or not s.objective.established):
         return _next_to_clear(s, named)
     if named is None:

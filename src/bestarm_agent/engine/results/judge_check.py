@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -105,12 +106,18 @@ class JudgedAnswer:
 class JudgedLabels:
     """The labels of a study or run, with the judge's scores of the same answers."""
 
-    pairs: tuple[JudgedAnswer, ...]  # those that were
+    pairs: tuple[JudgedAnswer, ...]  # the answers; a label holds for all that are the same text
     n_labels: int  # how many labels there are
-    n_void: int = 0  # labelled answers on which the judge failed, or that no budget was left for
+    n_void: int = 0  # labels of answers on which the judge failed, or that no budget was left for
+    n_missing: int = 0  # labels of no answer that has a score
     why: str = ""  # what was said of the last of those
     priced: bool = True  # whether the prices of the judge's models are known
     by_models: bool = False  # whether it asks some, whose verdicts from the cache cost nothing
+
+    @property
+    def n_compared(self) -> int:
+        """Number of labels that an answer was compared with."""
+        return self.n_labels - self.n_void - self.n_missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +166,7 @@ async def compare_run(
     """Put a run's scores with gold scores; no call is made."""
     wanted = by_answer(labels)
     examples = {label.example for label in labels}
-    pairs, void = [], []
+    pairs, void, scored, failed = [], [], set[tuple[str, str]](), set[tuple[str, str]]()
     labelled = np.isin(
         state.asks["example"],
         [column for column, example in enumerate(state.example_ids) if example in examples],
@@ -175,17 +182,31 @@ async def compare_run(
         reply = await store.get_reply(outcome.reply_key)
         text = reply.said if reply is not None else ""
         name = state.candidates[row].label
-        label = wanted.get((example, name)) or wanted.get((example, answer_digest(text)))
-        if label is None:
+        keys = (example, name), (example, answer_digest(text))
+        key = next((key for key in keys if key in wanted), None)
+        if key is None:
             continue
+        label = wanted[key]
         cost, score, failure = outcome.judge_spend, outcome.score, outcome.failure
         if score is not None:
             pairs.append(JudgedAnswer(score.value, label.score, len(text), cost))
+            scored.add(key)
         if failure is not None and failure.blame is Blame.JUDGE:
             void.append(failure.message)
+            failed.add(key)
     why, priced = void[-1] if void else "", state.started.judge_priced
     by_models = state.started.scored_by.startswith("judge ")
-    return JudgedLabels(tuple(pairs), len(labels), len(void), why, priced, by_models)
+    known = [label for label in labels if not label.tie]
+    n_scored, n_told = (
+        sum(map(partial(_is_in, keys), known)) for keys in (scored, scored | failed)
+    )
+    counts = len(labels), n_told - n_scored, len(labels) - n_told
+    return JudgedLabels(tuple(pairs), *counts, why, priced, by_models)
+
+
+def _is_in(keys: Collection[tuple[str, str | None]], label: Label) -> bool:
+    """Tell whether an answer was found by a label, by its candidate or its text."""
+    return any((label.example, whose) in keys for whose in (label.candidate, label.answer_digest))
 
 
 async def check_run(

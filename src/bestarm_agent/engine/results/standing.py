@@ -92,7 +92,7 @@ class Cheaper:
     """The cheapest of those that are about as good as the one to take."""
 
     label: str
-    price: float  # of its use, as a share of that of the one to take, in (0, 1)
+    price: float  # of its use, as a share of that of the one to take, in [0, 1)
     # with probability ``probability`` it is at most so much worse on new examples, in [0, 1]
     at_most: float
     probability: float
