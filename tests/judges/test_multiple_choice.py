@@ -86,7 +86,7 @@ ANSWERS: dict[float | str, list[str]] = {
             "i think b\nthe rest is not",
             "it is b, because a is wrong",
         ),
-        *("the answer would be b.", "the answer should be b", "my pick is b"),
+        *("the answer would be b.", "the answer is b!", "my pick is b"),
     ],
     WRONG: [
         "A",
@@ -111,7 +111,7 @@ ANSWERS: dict[float | str, list[str]] = {
         *("Grade-B thinking", "ABBA", "E. coli", "It is not B", "Parisian", "London or Paris"),
         "All options except B are right.",
         *("I do not know", "", "..."),
-        *("A: 10%, B: 80%, C: 5%, D: 5%", "London: 10%, Paris: 80%", "A - F, B - T, C - F, D - F"),
+        *("A: 10%, B: 80%, C: 5%, D: 5%", "A) 10% B) 80%", "A - F, B - T, C - F, D - F"),
         *("A. Paris", "A is London. B is Paris.", "A is London, B is Paris."),
         *(
             "Q: Which?\nA: I do not know",

@@ -186,7 +186,7 @@ _STATEMENTS = [
 _LEADING = (
     rf"^{_MARK}{{0,8}}(?P<tl>{_T})(?=\s?(?:[)\]:.,;!]|$)|\s[-–—]|\s{_REASON})"
     # nor a list: "A: 10%, B: 80%", "A, B"
-    rf"(?!\W{{0,3}}{_T}\s?(?:[.,;]|$)|.*{_T}\s?(?:[:=→]|[-–—]>?\s))"
+    rf"(?!\W{{0,3}}{_T}\s?(?:[.,;]|$)|.*{_T}\s?(?:[:=→]|[-–—]>?\s|[.)]\s\d))"
 )
 # What was said before does not count if something is said after it.
 # "Answer: A. Wait, it is B" has two statements, and the clearer one is the one withdrawn. So the
@@ -222,7 +222,7 @@ _LETTER = re.compile(  # one that is an option, and not a word or a part of one
         (?= \s?[)\]}}:] | \.(?!\w) | \s[-–—]\s | [^\w\n\ue000-\ue019]*$ )
     | (?i: \b (?:option|choice|letter|{_ANSWER}) # answer: b
         (?:\s(?:is|ist|es|est|(?:\w{{1,9}}\s){{1,2}}be))? [:\s]{{1,2}} )
-        ([A-Z](?![\w']) | [a-z](?=\s*(?:$|[).,:;\]}}\n<]|(?:is|as|because|since)\b)))
+        ([A-Z](?![\w']) | [a-z](?=\s*(?:$|[).,:;!?\]}}\n<]|(?:is|as|because|since)\b)))
     | (?i: {_CHOOSE} | \b(?:it|that|this)(?:'s|\sis|\s(?:\w{{1,9}}\s){{1,2}}be) ) :?\s  # I choose b
         ([b-hj-z](?=\n) | [a-hj-z](?=\s*(?:[).,:;!?]|\Z|\n\n|because|since)))
     | (?<![\w'-]) ([A-Za-z]) \) (?=\s)                          # b) within a line
