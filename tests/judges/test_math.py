@@ -82,6 +82,41 @@ def test_tags_around_an_answer_are_no_part_of_it(text: str, reference: str) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "right", "wrong"),
+    [
+        ("The speed is 3e8 m/s", "300000000", "3"),
+        ("3e8", r"3\times 10^8", "8"),
+        ("1e-3", "0.001", "1"),
+        ("The answer is 2x + 3", "2x+3", "2"),
+        ("2pi", r"2\pi", "2"),
+        ("3n+1", "3n+1", "3"),
+        ("3!", "6", "3"),
+        ("5 million", "5000000", "5"),
+        ("2 1/2", "2.5", "1"),
+        ("5 (not 6)", "5", "6"),
+        ("It is 5 rather than 6.", "5", "6"),
+        ("答案是5。", "5", "6"),
+        ("答案：5", "5", "6"),
+        ("答案为5个", "5", "6"),
+        ("答えは5です", "5", "6"),
+        ("It is 50%.", "0.5", "5"),
+        ("300000000", "3e8", "3"),
+        ("2.5", "2 1/2", "1"),
+    ],
+)
+def test_numbers_outside_of_latex_are_read_whole(text: str, right: str, wrong: str) -> None:
+    assert value(text, right) == 1.0
+    assert value(text, wrong) == 0.0
+
+
+@pytest.mark.slow
+def test_a_part_of_an_expression_in_prose_is_unparsable() -> None:
+    with pytest.raises(JudgeError, match="no number by itself, and no formula alone"):
+        value("As 2x + 3 is all that we can say of it", "3")
+
+
+@pytest.mark.slow
 def test_a_reply_without_an_answer_and_a_reference_without_one_are_named() -> None:
     with pytest.raises(JudgeError, match="no number or formula in 'I cannot say'") as caught:
         value("I cannot say", "46")

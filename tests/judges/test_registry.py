@@ -113,7 +113,7 @@ def test_digests_stay_the_same_between_versions() -> None:
         "g-eval": "d206df26094454d3",
         "json-schema": "40f09f51c0f9b0fc",
         "llm-rubric": "1e420285df1dbf3b",
-        "math": "2d17548113f301d8",
+        "math": "7d7bf40686ab414c",
         "model-graded-fact": "4a7cf69e3daa6993",
         "model-graded-qa": "90f47252ae76c527",
         "multiple-choice": "90ffa25fdce9801c",

@@ -11,13 +11,28 @@ from pydantic import Field
 
 from bestarm_agent.domain.values import Example, Reply, Score
 from bestarm_agent.judges.base import Calls, judge_failed, references, unparsable
-from bestarm_agent.judges.math_process import MATH, THREADS
+from bestarm_agent.judges.math_process import MATH, PROSE, THREADS
+from bestarm_agent.judges.numbers import formula, is_number
 from bestarm_agent.judges.rule import ShortRuleOptions, WholeTextJudge
 from bestarm_agent.plugins import missing
 
 _WORDS = re.compile(r"[^\W\d_]{3,}|[^\W\d_]+(?:\s+[^\W\d_]+)+")  # "even", "no solution"
 
 _TAGS = re.compile(r"<([A-Za-z]\w*)>(.{0,2000}?)</\1>", re.DOTALL)  # <answer>5</answer>
+
+_STATED = re.compile(r"^.*(?:\b(?:is|are|be|equals?)\s|'s\s|[:：是为は])")  # before an expression
+
+
+def _formula(text: str) -> str:
+    """Return a text with its number or expression as LaTeX, if it holds none yet."""
+    if "$" in text or "\\" in text:
+        return text
+    if (latex := formula(text)) is not None:
+        return latex
+    line = _STATED.sub("", text.strip().splitlines()[-1]).strip(" *`.。")
+    if len(line) > 1000 or PROSE.search(line):  # a longer one is no answer
+        raise unparsable("no number by itself, and no formula alone", text)
+    return f"\\boxed{{{line}}}"
 
 
 def _plain(text: str) -> str:
@@ -41,8 +56,9 @@ class MathJudge(WholeTextJudge[MathOptions]):
     """
 
     adapter = "math"
-    # 2: a bare formula counts; 3: signs of Unicode, 4: its digits, and tags around an answer
-    version = 4
+    # 2: a bare formula counts; 3: signs of Unicode, 4: its digits, and tags around an answer; 5:
+    # numbers outside of LaTeX are those that `numeric` reads
+    version = 5
     recognises = True
     options_type = MathOptions
 
@@ -62,7 +78,11 @@ class MathJudge(WholeTextJudge[MathOptions]):
         if _plain(answer) in map(_plain, targets):
             return True
         try:
-            verdict = self._compared(answer, targets)
+            # of a target, only one as "3e8" or "5 million" is no LaTeX as it stands
+            read = [formula(target) or "" if is_number(target) else "" for target in targets]
+            pairs = zip(targets, read, strict=True)
+            written = [latex if latex.startswith("\\boxed") else target for target, latex in pairs]
+            verdict = self._compared(_formula(answer), written)
         except ValueError as error:
             raise judge_failed(
                 f"judge `{self.name}` cannot compare a reply with the reference of example "

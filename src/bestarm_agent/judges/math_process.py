@@ -27,7 +27,7 @@ THREADS: Final = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "math")
 _KILLED = -9  # by the limit, or for want of memory
 # Two words beside each other, "the answer", are prose and no formula. "\sin x" (a command) and "2x
 # + 3y" are tried.
-_PROSE = re.compile(r"(?<!\\)\b[^\W\d_]{2,}\s+[^\W\d_]{2,}")  # two words: no formula
+PROSE = re.compile(r"(?<!\\)\b[^\W\d_]{2,}\s+[^\W\d_]{2,}")  # two words: no formula
 _MAX_BARE = 1000  # characters of a line that is tried as LaTeX
 # math-verify compares numbers rounded to 6 decimals: 1e-7 and 3e-7 would be equal.
 _SMALL, _CLOSE = 1e-5, 1e-3  # numbers below the first are equal within this share of the larger
@@ -37,6 +37,7 @@ _SIGNS = str.maketrans(
 )
 _SIGNS[ord("．")] = "."
 _RAISED, _SHARE = re.compile("[⁻⁺⁰¹²³⁴-⁹ⁿ]+"), re.compile("[¼-¾⅐-⅞]")
+_PI = re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])")
 _ROOT = re.compile(r"√\s*(\d+|\w|\([^()]*\)|\{[^{}]*\})")
 # What a Python process needs to start and to find its packages; no keys of providers.
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR")
@@ -145,7 +146,7 @@ def _compared(package: Any, question: dict[str, Any]) -> str:  # noqa: ANN401 - 
     # tried too, as if it were marked, unless it reads as a sentence.
     answer = parsed(question["answer"])
     line = (question["answer"].strip().splitlines() or [""])[-1].strip(" *`.")
-    bare = [] if _PROSE.search(line) or len(line) > _MAX_BARE else parsed(_marked(line))
+    bare = [] if PROSE.search(line) or len(line) > _MAX_BARE else parsed(_marked(line))
     for target in targets:
         for expression in filter(None, (answer, bare)):
             equal = package.verify(target, expression, timeout_seconds=seconds, raise_on_error=True)
@@ -159,6 +160,7 @@ def _latex(text: str) -> str:
     text = "".join(str(decimal(character, character)) for character in text)
     text = _RAISED.sub(lambda m: "^{" + normalize("NFKC", m[0]) + "}", text)
     text = _SHARE.sub(lambda m: "\\frac{" + normalize("NFKC", m[0]).replace("⁄", "}{") + "}", text)
+    text = _PI.sub(r"\\pi ", text)
     return _ROOT.sub(r"\\sqrt{\1}", text).translate(_SIGNS)
 
 

@@ -161,8 +161,9 @@ _NOT = (
     "|anstatt|pas|plutôt que|au lieu de|no es|en lugar de|en vez de|não|em vez de|non|invece di"
     "|niet|inte|ikke|nie|zamiast|ne|ei|nem|bukan|không|не|вместо|ليس|وليس"
 )
+_DENIAL = rf"(?i:(?:(?<![^\W_])(?:{_NOT})|n't|(?<=[,;y]\s)no)\s)"
 _REFUSED_BEFORE = re.compile(
-    rf"(?i:\d{_SIGN}|(?:(?:(?<![^\W_])(?:{_NOT})|n't|(?<=[,;y]\s)no)\s|不是|≠|!=|\\neq?(?![a-z]))\s?(?:(?:the"
+    rf"(?i:\d{_SIGN}|(?:{_DENIAL}|不是|≠|!=|\\neq?(?![a-z]))\s?(?:(?:the"
     r"|an?|have|be|been|equals?|only|just|exactly|to|it|die|der|das|la|le|el|es|è|é|[a-z]\s?=)\s){0,3}"
     r"[^\w\n.,;:!?]{0,4})\S?$"
 )
@@ -230,6 +231,25 @@ def last_number(text: str, decimal: Mark | None = None) -> Number | None:
     """
     matches = _last_line(text)
     return _number(matches[-1], decimal).value if matches else None
+
+
+def formula(text: str) -> str | None:
+    """Return the last number of a text without LaTeX as LaTeX, with its last line.
+
+    None if the number is a part of an expression; the text itself if none can be read.
+    """
+    matches = _last_line(text)
+    try:
+        number = _number(matches[-1], None).value
+    except (IndexError, ValueError):
+        return None if matches and _is_part(matches[-1]) else text
+    share = f"\\frac{{{Fraction(number).numerator}}}{{{Fraction(number).denominator}}}"
+    latex, match = f"{number:f}" if isinstance(number, Decimal) else share, matches[-1]
+    if match["e"] or match["times"] or match["scale"] or match["whole"]:
+        return f"\\boxed{{{latex}}}"
+    percent = "\\%" if match.string[match.end() :].lstrip().startswith("%") else ""
+    line = text.strip().splitlines()[-1]
+    return f"${latex}{percent}$\n{'' if re.search(_DENIAL, line) else line}"
 
 
 def _last_line(text: str) -> list[re.Match[str]]:
@@ -301,12 +321,13 @@ def options_for(targets: Iterable[str]) -> dict[str, Json] | None:
     targets = list(targets)
     marks: tuple[Mark | None, Mark] = (None, ",")
     for mark in marks:
-        if all(_is_number(target, mark) for target in targets):
+        if all(is_number(target, mark) for target in targets):
             return {"decimal": mark} if mark else {}
     return None
 
 
-def _is_number(text: str, decimal: Mark | None) -> bool:
+def is_number(text: str, decimal: Mark | None = None) -> bool:
+    """Return whether a text is a number and no more."""
     matches = _last_line(text)
     try:
         is_one = len(matches) == 1 and _number(matches[0], decimal) is not None
