@@ -73,6 +73,27 @@ def test_candidates_may_be_typed_as_those_of_a_study_are() -> None:
     assert CandidateDict.__annotations__.keys() == CandidateSpec.model_fields.keys()
 
 
+def test_rounds_of_proposals_are_run_by_select_alone(tmp_path: Path) -> None:
+    proposer = "def propose(feedback):\n    return '{{ question }} ' + str(feedback.round)\n"
+    (tmp_path / "mine.py").write_text(proposer)
+    optimize: dict[str, object] = {"proposer": "mine:propose", "rounds": 2}
+    replies = {"models": ["python/model:answer"], "providers": {}, "scorer": "exact"}
+    (tmp_path / "model.py").write_text("def answer(task):\n    return task.prompt[-1]\n")
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(f'{{"id": "{i}", "question": "{i}", "target": "2"}}\n' for i in range(30))
+    )
+    dataset: Json = {"path": "rows.jsonl", "id": "id", "target": "target"}
+    path = write_study(tmp_path, changes={**replies, "dataset": dataset})
+    overrides = {"optimize": optimize, "scorer.trusted": True}
+    standing = select(path, budget=Budget(answers=40), overrides=overrides, show=False)
+    assert [row.candidate.label for row in standing.rows if "round" in row.candidate.label]
+    assert standing.asked <= 40
+    with pytest.raises(ConfigError, match="budget must be a Budget"):
+        select(path, budget=40, overrides=overrides)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="a function's candidates have none"):
+        find_best(right, [0, 1], range(9), overrides={"optimize": optimize})
+
+
 def test_where_a_loop_is_running_already() -> None:
     async def cell() -> Standing:
         return find_best(right, [0, 1, 2], range(300), seed=1)

@@ -7,10 +7,11 @@ import json
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bestarm_agent import Budget, Study
+from bestarm_agent import Budget, Example, Study
 from bestarm_agent.config.goal_specs import SelectorSpec
 from bestarm_agent.domain.events import Asked, Told
 from bestarm_agent.domain.values import Candidate
@@ -18,7 +19,9 @@ from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.engine.setup.selection import Selection
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.judges.base import Judge
 from bestarm_agent.providers.replay import ReplayProvider
+from bestarm_agent.selectors import Choice, Problem, Rule
 from bestarm_agent.selectors.types import Guarantee
 from bestarm_agent.study import Archive
 from tests.support.api_studies import FastClock
@@ -34,6 +37,15 @@ from tests.support.studies import (
     write_lines,
     write_study,
 )
+
+ODD: Any = Example  # as untyped callers make them
+
+
+class BestSoFar(Rule):
+    name = "best-so-far"
+
+    def choose(self, allowed: object, rng: object) -> Choice | None:
+        return None
 
 
 async def reached(asked: int, study: Study, running: asyncio.Task[Standing]) -> None:
@@ -112,6 +124,48 @@ def test_a_number_is_no_budget(tmp_path: Path) -> None:
         run_all(write_study(tmp_path), 60)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("argument", "given", "said"),
+    [
+        ("selector", "auto", "`selector` must be a subclass of `Rule`.*got 'auto'"),
+        ("selector", BestSoFar(Problem(2, 2, seed=0)), "`selector` must be a subclass.*BestSoFar"),
+        ("judge", Judge, "`judge` must be an object of a subclass of `Judge`.*got <class"),
+        ("judge", len, "`judge` must be an object of a subclass of `Judge`, got <built-in"),
+        ("providers", [1], r"`providers` must be a mapping from names to .*got \[1\]"),
+        ("providers", {"slow": ReplayProvider}, "`providers` must be .*got {'slow': <class"),
+        ("store", 3, "`store` must be a path, a URL or an open store, got 3"),
+        ("examples", [], "`examples` holds none"),
+        ("examples", 3, r"examples\[0\] must be an Example, as .*got 3"),
+        ("examples", [{"question": "?"}], r"examples\[0\] must be an Example, .*got {'question'"),
+        ("examples", [Example("1", {"question": "?"})] * 2, r"\[1\]: the id `1` stands twice"),
+        ("examples", [ODD("1", 3)], r"examples\[0\] must be an Example, as .*inputs=3"),
+        ("examples", [ODD("1", {}, object())], r"\[0\]: `reference`: a target must be text"),
+        ("examples", [ODD("1", {"x": object()})], r"\[0\]: field `x` holds object"),
+    ],
+)
+async def test_what_is_of_another_kind_is_refused_by_its_name(
+    tmp_path: Path, argument: str, given: object, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        async with Study.open(write_study(tmp_path), **{argument: given}):  # type: ignore[arg-type]
+            pass
+
+
+async def test_examples_handed_in_have_the_targets_of_a_file(tmp_path: Path) -> None:
+    given: Any = [ODD("a", {}, 3), ODD("b", {}, ["x", 4.0]), ODD("c", {})]
+    path = write_study(tmp_path, changes={"prompts": [{"q": "?"}]})
+    async with Study.open(path, examples=given) as study:
+        assert [row.reference for row in study.parts.examples] == ["3", ("x", "4"), None]
+
+
+async def test_a_run_without_proposals_says_so(tmp_path: Path) -> None:
+    path = write_study(tmp_path, changes={"optimize": {"proposer": "mine:propose"}})
+    async with Study.open(path) as study:
+        with pytest.warns(RuntimeWarning, match="`run` follows no section `optimize`") as caught:
+            await study.run(Budget(answers=5))
+    assert caught[0].filename == __file__
+
+
 async def test_a_study_tells_where_its_run_can_be_resumed(tmp_path: Path) -> None:
     path = write_study(tmp_path)
     async with Study.open(path) as study:
@@ -151,6 +205,8 @@ async def test_candidates_join_between_and_while_running(tmp_path: Path) -> None
         study.add_candidates([{"model": "replay/c5", "prompt": "q", "label": "late"}])
         with pytest.raises(ConfigError, match="specs must be a list of candidates"):
             study.add_candidates({"model": "replay/c5", "prompt": "q"})  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"specs must be a list of candidates, got \[3\]"):
+            study.add_candidates([3])  # type: ignore[list-item]
         running = asyncio.create_task(study.run(Budget(answers=60)))
         await reached(20, study, running)
         study.add_candidates([{"model": "replay/c4", "prompt": "q"}])

@@ -21,7 +21,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "arithmetic" / "models.yaml"
 async def run(store: Path, **overrides: object) -> Standing:
     """Run the example with some settings changed."""
     keys = {key.replace("__", "."): value for key, value in overrides.items()}
-    async with Study.open(EXAMPLE, overrides=keys, options=Options(store=store)) as study:  # type: ignore[arg-type]
+    async with Study.open(EXAMPLE, overrides=keys, options=Options(store=store)) as study:
         return await study.run()
 
 

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from bestarm_agent.domain.values import Candidate as Candidate
     from bestarm_agent.domain.values import CandidateDict as CandidateDict
     from bestarm_agent.domain.values import Example as Example
+    from bestarm_agent.domain.values import Json as Json
     from bestarm_agent.domain.values import Message as Message
     from bestarm_agent.domain.values import PromptTemplate as PromptTemplate
+    from bestarm_agent.engine.results.pairs import PairFilter as PairFilter
     from bestarm_agent.engine.results.standing import Row as Row
     from bestarm_agent.engine.results.standing import Standing as Standing
     from bestarm_agent.engine.setup.options import Options as Options
@@ -31,10 +33,13 @@ if TYPE_CHECKING:
     from bestarm_agent.optimization.rounds import Feedback as Feedback
     from bestarm_agent.optimization.rounds import optimize as optimize
     from bestarm_agent.providers.python import Task as Task
+    from bestarm_agent.store.export import PairOutcome as PairOutcome
+    from bestarm_agent.study import Archive as Archive
     from bestarm_agent.study import Study as Study
 
 # Imported when first used, so that `import bestarm_agent.selectors` stays light.
 _MODULE_OF: Final = {
+    "Archive": "study",
     "BestarmError": "errors",
     "Budget": "domain.spend",
     "Candidate": "domain.values",
@@ -44,8 +49,11 @@ _MODULE_OF: Final = {
     "Example": "domain.values",
     "Feedback": "optimization.rounds",
     "JudgeError": "errors",
+    "Json": "domain.values",
     "Message": "domain.values",
     "Options": "engine.setup.options",
+    "PairFilter": "engine.results.pairs",
+    "PairOutcome": "store.export",
     "PluginError": "errors",
     "PromptTemplate": "domain.values",
     "ProviderError": "errors",

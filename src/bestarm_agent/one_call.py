@@ -37,6 +37,7 @@ from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, counted
+from bestarm_agent.optimization.rounds import run_as_configured
 from bestarm_agent.providers.base import Capabilities, Provider, ProviderOptions
 from bestarm_agent.providers.failures import failure
 from bestarm_agent.selectors.registry import SelectorName
@@ -58,14 +59,14 @@ def find_best(
     candidates: Iterable[C] | Mapping[str, C],
     examples: Iterable[E],
     *,
-    scorer: str | Mapping[str, Json] | None = None,
+    scorer: str | Mapping[str, object] | None = None,
     budget: Budget | None = None,
     confidence: float = 0.95,
     selector: SelectorName = "auto",
     seed: int = 0,
     in_flight: int = 8,
     usd_per_call: float | None = None,
-    overrides: Mapping[str, Json] | None = None,
+    overrides: Mapping[str, object] | None = None,
     show: bool = True,
 ) -> Standing:
     """Find the best candidate by a function that evaluates one of them on one example.
@@ -130,7 +131,7 @@ def find_best(
         few = "is only one candidate" if named else "are no candidates"
         raise ConfigError(f"there {few}; give at least two")
     with_text = scorer is not None
-    rule: dict[str, Json] = {"name": selector, "confidence": confidence, "seed": seed}
+    rule = {"name": selector, "confidence": confidence, "seed": seed}
     study = _study([label for label, _ in named], scorer, rule, in_flight)
     whole = overrides.get("dataset") if isinstance(overrides, Mapping) else None
     if overrides and isinstance(whole, Mapping):
@@ -156,8 +157,8 @@ def find_best(
 
 
 def _study(
-    labels: Sequence[str], scorer: str | Mapping[str, Json] | None, rule: Json, in_flight: int
-) -> dict[str, Json]:
+    labels: Sequence[str], scorer: str | Mapping[str, object] | None, rule: object, in_flight: int
+) -> dict[str, object]:
     """Return the study that compares what the caller gave, a candidate for each label."""
     return {
         "name": "find-best",
@@ -178,7 +179,7 @@ def select(
     source: Source,
     *,
     budget: Budget | None = None,
-    overrides: Mapping[str, Json] | None = None,
+    overrides: Mapping[str, object] | None = None,
     show: bool = True,
 ) -> Standing:
     """Run a study as the command ``select`` does, without its report.
@@ -289,13 +290,17 @@ def _run(
 
     async def run(study: Study) -> Standing:
         study.objects = tuple(objects)
-        console = stderr_console()
+        if objects and study.parts.config.optimize is not None:
+            raise ConfigError("`optimize` proposes prompts, and a function's candidates have none")
+        console, known = stderr_console(), study.notices
         progress = LiveTable(console) if show and console.is_terminal else Progress()
         if show:
-            print_notices(console, study.notices)
+            print_notices(console, known)
         with progress:
             async with frames(study, progress):
-                standing = await study.run(budget)
+                standing = await run_as_configured(study, budget)
+        if show:
+            print_notices(console, study.notices[len(known) :])
         if objects:
             # The store in memory is gone once the study closes.
             answers = [pair async for pair in study.outcomes() if pair.score is not None]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
-from types import FunctionType
+from types import FunctionType, UnionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from bestarm_agent.errors import BestarmError, ConfigError, PluginError, nearest
@@ -75,7 +75,7 @@ def guard(cls: type, returns: Mapping[str, Callable[[Any], bool]]) -> None:
             setattr(cls, name, _guarded(method, is_right))
 
 
-def holds(value: object, kind: type) -> bool:
+def holds(value: object, kind: type | UnionType) -> bool:
     """Return whether something is a sequence of values of a kind."""
     return isinstance(value, list | tuple) and all(isinstance(item, kind) for item in value)
 

@@ -17,13 +17,14 @@ from itertools import takewhile
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias, Unpack
+from warnings import warn
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.domain.events import Asked, CandidatesBarred, Event, Started
 from bestarm_agent.domain.spend import Budget
 from bestarm_agent.domain.threads import in_thread
-from bestarm_agent.domain.values import Candidate, CandidateDict, Example, Json
+from bestarm_agent.domain.values import Candidate, CandidateDict, Example
 from bestarm_agent.engine.confirm import Confirming, confirmed, less, second_run
 from bestarm_agent.engine.mode import Mode, ModeResult
 from bestarm_agent.engine.proposer import Proposer
@@ -50,6 +51,7 @@ from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.engine.setup.selection import open_selection, recorded_selection
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.judges.base import Judge
+from bestarm_agent.plugins import holds
 from bestarm_agent.selectors.types import Stop
 from bestarm_agent.store.chunks import folded
 from bestarm_agent.store.export import PairOutcome, whole_file
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
     from bestarm_agent.engine.results.compare import PairedComparison
 
 # path of a study file, what one holds, or one that is loaded
-Source: TypeAlias = str | Path | Mapping[str, Json] | LoadedStudy
+Source: TypeAlias = str | Path | Mapping[str, object] | LoadedStudy
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ class Study:
         cls,
         source: Source,
         *,
-        overrides: Mapping[str, Json] | None = None,
+        overrides: Mapping[str, object] | None = None,
         examples: Sequence[Example] | None = None,
         options: Options | None = None,
         **objects: Unpack[Objects],
@@ -161,7 +163,7 @@ class Study:
         cls,
         source: Source,
         *,
-        overrides: Mapping[str, Json] | None = None,
+        overrides: Mapping[str, object] | None = None,
         examples: Sequence[Example] | None = None,
         options: Options | None = None,
         **objects: Unpack[Objects],
@@ -232,8 +234,11 @@ class Study:
             raise RuntimeError(
                 "run() is under way in this study; await that call, or end it with stop()"
             )
-        if budget is not None and not isinstance(budget, Budget):
-            raise ConfigError(f"budget must be a Budget, as Budget(answers=60), got {budget!r}")
+        if budget is not None:
+            check_budget(budget)
+        if self.parts.config.optimize is not None and "proposer" not in vars(self):
+            advice = "call `optimize`, or `select` for the whole"
+            warn(f"`run` follows no section `optimize`: {advice}", RuntimeWarning, stacklevel=2)
         run = self._run
         _check_choice(run.record)
         self._is_running = True
@@ -288,8 +293,7 @@ class Study:
         Raises:
             ConfigError: ``more`` is no budget.
         """
-        if not isinstance(more, Budget):
-            raise ConfigError(f"more must be a Budget, as Budget(answers=60), got {more!r}")
+        check_budget(more, "more")
         self._run.loop.raise_budget(more, self._confirming.spent, self._confirming.seconds)
 
     def stop(self) -> None:
@@ -312,7 +316,7 @@ class Study:
                 of them, say; none joins then.
         """
         given: object = specs
-        if not isinstance(given, list | tuple):
+        if not holds(given, Candidate | Mapping):
             raise ConfigError(f"specs must be a list of candidates, got {specs!r}")
         return self._run.add(specs)
 
@@ -395,6 +399,12 @@ def _resumable(known: RunState, options: Options, examples: Sequence[Example] | 
             f"the reply cache)"
         )
     return recorded_parts(known, options, open_recorded_mode, examples=examples)
+
+
+def check_budget(budget: object, name: str = "budget") -> None:
+    """Raise ConfigError if an argument is no budget."""
+    if not isinstance(budget, Budget):
+        raise ConfigError(f"{name} must be a Budget, as Budget(answers=60), got {budget!r}")
 
 
 def _check_choice(record: RunRecord) -> None:

@@ -15,7 +15,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from itertools import chain, islice
@@ -128,6 +128,26 @@ def input_of(value: object) -> object:
         case {"bytes": bytes(content)} | bytes(content):
             return url_of(content) or content
     return value
+
+
+def given_examples(given: object) -> tuple[Example, ...]:
+    """Check what a caller hands in as the dataset; ids and targets become those of a file."""
+    examples: dict[str, Example] = {}
+    for number, example in enumerate(given if isinstance(given, Iterable) else [given]):
+        where = f"examples[{number}]"
+        if not isinstance(example, Example) or not isinstance(example.inputs, Mapping):
+            wanted = 'an Example, as Example("1", {"question": "2 + 2?"}, "4")'
+            raise ConfigError(f"{where} must be {wanted}, got {example!r:.60}")
+        name, target = _id_text(example.id, f"{where}: `id`"), example.reference
+        if name in examples:
+            raise ConfigError(f"{where}: the id `{name}` stands twice; make ids unique")
+        if target is not None:
+            target = target_of(target, f"{where}: `reference`")
+        examples[name] = replace(example, id=name, reference=target)
+        _check_content(examples[name], where)
+    if not examples:
+        raise ConfigError("`examples` holds none; give at least one")
+    return tuple(examples.values())
 
 
 def target_of(value: object, what: str) -> str | tuple[str, ...]:

@@ -158,7 +158,7 @@ class LoadedStudy:
 
 def load_study(
     path: Path,
-    overrides: Mapping[str, Json] | None = None,
+    overrides: Mapping[str, object] | None = None,
     *,
     environ: Mapping[str, str] | None = None,
     given_by: Mapping[str, str] | None = None,
@@ -210,9 +210,9 @@ def study_place(path: Path) -> tuple[str, Path]:
 
 
 def study_from(
-    content: Mapping[str, Json],
+    content: Mapping[str, object],
     base_dir: Path | None = None,
-    overrides: Mapping[str, Json] | None = None,
+    overrides: Mapping[str, object] | None = None,
     *,
     environ: Mapping[str, str] | None = None,
 ) -> LoadedStudy:
@@ -231,7 +231,7 @@ def study_from(
 
 def _loaded(
     data: dict[str, JsonValue],
-    overrides: Mapping[str, Json],
+    overrides: Mapping[str, object],
     given_by: Mapping[str, str],
     positions: Positions,
     environ: Mapping[str, str] | None,
@@ -268,7 +268,7 @@ def _name_of(path: Path) -> str:
     return re.sub(r"[^\w.+-]+", "-", path.stem).lstrip(".+-") or "study"
 
 
-def _override(data: dict[str, JsonValue], key: str, value: Json) -> None:
+def _override(data: dict[str, JsonValue], key: str, value: object) -> None:
     *parents, last = key.split(".")
     # `selector.seed` on `selector: auto` first writes the short form out, as {"name": "auto"}; an
     # empty parent is made.

@@ -25,7 +25,7 @@ from bestarm_agent.engine.results.pairs import PairFilter
 from bestarm_agent.engine.results.standing import Row, Standing
 from bestarm_agent.errors import BestarmError, ConfigError
 from bestarm_agent.store.export import PairOutcome
-from bestarm_agent.study import Study
+from bestarm_agent.study import Study, check_budget
 
 _WRONG = 8  # wrong answers that a proposer sees
 _FEW = 40  # answers of a single candidate that show what it gets wrong
@@ -133,8 +133,10 @@ async def optimize(study: Study, proposer: Proposer | Program, *, rounds: int = 
     return await study.run()
 
 
-async def run_as_configured(study: Study) -> Standing:
+async def run_as_configured(study: Study, budget: Budget | None = None) -> Standing:
     """Run a study in the rounds of its section ``optimize``; at once without one.
+
+    ``budget`` is the most to spend, as that of ``Study.run``.
 
     Raises:
         ConfigError: as ``optimize``; or there is no such proposer.
@@ -142,7 +144,10 @@ async def run_as_configured(study: Study) -> Standing:
     """
     spec = study.parts.config.optimize
     if spec is None:
-        return await study.run()
+        return await study.run(budget)
+    if budget is not None:
+        check_budget(budget)
+        study.budget = budget.within(study.budget)
     proposer = load_proposer(spec.proposer, study.parts.study.base_dir)
     return await optimize(study, proposer, rounds=spec.rounds)
 

@@ -79,7 +79,7 @@ def test_the_least_study_has_defaults(write: Write) -> None:
 
 def test_what_replaced_values_of_the_file_is_kept_as_options_write_it(write: Write) -> None:
     given = {"budget.usd": Decimal("1.5"), "budget.share": "20%", "slices": {"by": ["a"]}}
-    study = load_study(write(LEAST), given)  # type: ignore[arg-type] # a Decimal is no JSON
+    study = load_study(write(LEAST), given)  # a Decimal is no JSON
     assert study.changes == ('budget.usd="1.5"', "budget.share=20%", 'slices={"by": ["a"]}')
     changes = dict(change.split("=", 1) for change in study.changes)
     again = load_study(write(LEAST), {key: parse_yaml(text)[0] for key, text in changes.items()})

@@ -10,13 +10,12 @@ from typing import TypedDict
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.functions import source_name
 from bestarm_agent.config.load import LoadedStudy, load_study, study_from
-from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.limits.clock import Clock
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.judges.base import Judge
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.selectors.rule import Rule
-from bestarm_agent.store.store import StorePlace
+from bestarm_agent.store.store import Store, StorePlace
 
 STORE_FILE = "runs.sqlite"
 
@@ -44,10 +43,26 @@ class Options:
     providers: Mapping[str, Provider] = field(default_factory=dict)
     judge: Judge | None = None  # scores the replies, instead of the study's scorer
 
+    def __post_init__(self) -> None:
+        """Refuse what is of another kind, before it is used; raises ConfigError."""
+        rule, given = (getattr(self, name) for name in ("selector", "providers"))
+        is_rule = rule is None or (isinstance(rule, type) and issubclass(rule, Rule))
+        named = isinstance(given, Mapping)
+        named = named and all(isinstance(one, Provider) for one in given.values())
+        is_place = isinstance(self.store, str | Path | Store | None)
+        for name, is_right, wanted in (
+            ("selector", is_rule, "a subclass of `Rule`; a name goes into `overrides`"),
+            ("judge", isinstance(self.judge, Judge | None), "an object of a subclass of `Judge`"),
+            ("providers", named, "a mapping from names to objects of subclasses of `Provider`"),
+            ("store", is_place, "a path, a URL or an open store"),
+        ):
+            if not is_right:
+                raise ConfigError(f"`{name}` must be {wanted}, got {getattr(self, name)!r:.60}")
+
     def load(
         self,
-        source: str | Path | Mapping[str, Json] | LoadedStudy,
-        overrides: Mapping[str, Json] | None = None,
+        source: str | Path | Mapping[str, object] | LoadedStudy,
+        overrides: Mapping[str, object] | None = None,
     ) -> LoadedStudy:
         """Read a study from a file, or take what one holds, with paths from the working directory.
 
@@ -89,7 +104,7 @@ class Options:
 
 
 def changed_study(
-    source: str | Path | Mapping[str, Json] | LoadedStudy, changes: Mapping[str, Json]
+    source: str | Path | Mapping[str, object] | LoadedStudy, changes: Mapping[str, object]
 ) -> LoadedStudy:
     """Read a study, or take one that is loaded, with some values replaced, by dotted key."""
     if isinstance(source, LoadedStudy):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bestarm_agent.config.candidates import expand
 from bestarm_agent.config.catalog import Catalog
-from bestarm_agent.config.datasets import read_examples
+from bestarm_agent.config.datasets import given_examples, read_examples
 from bestarm_agent.config.labels import Label, load_labels
 from bestarm_agent.config.load import LoadedStudy, read_prompts, read_shots
 from bestarm_agent.config.study import StudyConfig
@@ -79,8 +79,11 @@ def assemble(
     # is drawn ``repeats`` times. Mode and judge see these examples, and worked examples are read
     # knowing what was held back. Candidates come last, with the parameters that providers take.
     config, base_dir, positions = study.config, study.base_dir, study.positions
-    with positions.at("dataset"):
-        rows = tuple(examples) if examples is not None else read_examples(config.dataset, base_dir)
+    if examples is not None:
+        rows = given_examples(examples)
+    else:
+        with positions.at("dataset"):
+            rows = read_examples(config.dataset, base_dir)
     prompts = read_prompts(config.prompts, base_dir, catalog, positions)
     providers = ProviderSet(study, catalog)
     copies = rows_asked_alike(study, rows, prompts, providers)
