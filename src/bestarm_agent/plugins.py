@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
 from types import FunctionType, UnionType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from bestarm_agent.errors import BestarmError, ConfigError, PluginError, nearest
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def import_path(path: str) -> object:
@@ -73,6 +74,19 @@ def guard(cls: type, returns: Mapping[str, Callable[[Any], bool]]) -> None:
         # class, and a property or a class attribute is no call.
         if isinstance(method := vars(cls).get(name), FunctionType):
             setattr(cls, name, _guarded(method, is_right))
+
+
+async def in_thread(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    """Run what calls plug-ins, as ``asyncio.to_thread`` does, which StopIteration would hang."""
+    from asyncio import to_thread  # names are listed without it
+
+    def settled() -> T:
+        try:
+            return work(*args, **named)
+        except StopIteration as error:  # no future takes it, so whoever awaits one waits for ever
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+    return await to_thread(settled)
 
 
 def holds(value: object, kind: type | UnionType) -> bool:

@@ -23,7 +23,6 @@ from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.domain.events import Asked, CandidatesBarred, Event, Started
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.domain.threads import in_thread
 from bestarm_agent.domain.values import Candidate, CandidateDict, Example
 from bestarm_agent.engine.confirm import Confirming, confirmed, less, second_run
 from bestarm_agent.engine.mode import Mode, ModeResult
@@ -51,7 +50,7 @@ from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.engine.setup.selection import open_selection, recorded_selection
 from bestarm_agent.errors import ConfigError, StoreError
 from bestarm_agent.judges.base import Judge
-from bestarm_agent.plugins import holds
+from bestarm_agent.plugins import holds, in_thread
 from bestarm_agent.selectors.types import Stop
 from bestarm_agent.store.chunks import folded
 from bestarm_agent.store.export import PairOutcome, whole_file

@@ -9,24 +9,11 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 _T = TypeVar("_T")
-_P = ParamSpec("_P")
 
 _log = logging.getLogger(__name__)
-
-
-async def in_thread(work: Callable[_P, _T], *args: _P.args, **named: _P.kwargs) -> _T:
-    """Run what calls plug-ins, as ``asyncio.to_thread`` does, which StopIteration would hang."""
-
-    def settled() -> _T:
-        try:
-            return work(*args, **named)
-        except StopIteration as error:  # no future takes it, so whoever awaits one waits for ever
-            raise RuntimeError(f"{type(error).__name__}: {error}") from error
-
-    return await asyncio.to_thread(settled)
 
 
 class DaemonThreads:

@@ -18,7 +18,6 @@ from bestarm_agent.config.load import study_from
 from bestarm_agent.domain.concurrent import most_connections
 from bestarm_agent.domain.events import BudgetSet, Event, Started
 from bestarm_agent.domain.spend import Budget
-from bestarm_agent.domain.threads import in_thread
 from bestarm_agent.domain.values import Candidate, CandidateDict, Example, Json
 from bestarm_agent.engine.earlier import earlier_order
 from bestarm_agent.engine.evaluate import Evaluator
@@ -36,6 +35,7 @@ from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.engine.setup.parts import StudyParts, assemble
 from bestarm_agent.engine.setup.requests import check_prompts
 from bestarm_agent.errors import ConfigError, StoreError, counted
+from bestarm_agent.plugins import in_thread
 from bestarm_agent.stats.history import HistoryModel
 from bestarm_agent.store.codec import line_of
 from bestarm_agent.store.run_state import RunState, fold

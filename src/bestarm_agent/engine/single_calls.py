@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from bestarm_agent.config.labels import Label
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.spend import Spend
-from bestarm_agent.domain.threads import in_thread
 from bestarm_agent.domain.values import Candidate, Example, Reply, Request, Score
 from bestarm_agent.engine.call import BudgetEndedError
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator, ReadyCandidate
@@ -27,6 +26,7 @@ from bestarm_agent.engine.setup.candidates import ReadyCandidates
 from bestarm_agent.engine.setup.options import Options
 from bestarm_agent.engine.setup.parts import StudyParts
 from bestarm_agent.errors import Blame, ConfigError, FailureKind, JudgeError, nearest
+from bestarm_agent.plugins import in_thread
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.store.store import Store, open_store
 

@@ -21,7 +21,6 @@ from bestarm_agent.config.load import LoadedStudy
 from bestarm_agent.domain.concurrent import together
 from bestarm_agent.domain.events import Asked, Stopped, Told
 from bestarm_agent.domain.spend import Spend, usd
-from bestarm_agent.domain.threads import in_thread
 from bestarm_agent.domain.values import Example, Json
 from bestarm_agent.engine.evaluate import Evaluation, Evaluator
 from bestarm_agent.engine.limits.gates import Slot
@@ -33,6 +32,7 @@ from bestarm_agent.engine.setup.candidates import ReadyCandidates
 from bestarm_agent.engine.setup.options import Options, changed_study
 from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.errors import ConfigError
+from bestarm_agent.plugins import in_thread
 from bestarm_agent.preselection.mode import ROUTED, ROUTING
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
 from bestarm_agent.preselection.router import Router
