@@ -52,6 +52,7 @@ def store(tmp_path: Path) -> Path:
         providers={"replay": {"path": "calls.jsonl"}},
         scorer="recorded",
         dataset={"path": "rows.jsonl", "target": "answer"},
+        limits={"in_flight": 1},  # the same answers on any machine
     )
     run_all(path)
     return store_of(path)
