@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -21,6 +23,8 @@ from bestarm_agent import Budget, CandidateDict, CandidateError, ConfigError, fi
 from bestarm_agent.config.input_specs import CandidateSpec
 from bestarm_agent.domain.values import Json
 from bestarm_agent.engine.results.standing import Standing
+from bestarm_agent.errors import FailureKind
+from bestarm_agent.providers import failure
 from bestarm_agent.selectors import Problem, State, Tell, make_selector
 from bestarm_agent.selectors.registry import SELECTORS, SelectorName
 from tests.support.studies import write_study
@@ -353,6 +357,116 @@ def test_a_call_that_raises_is_left_out_and_said() -> None:
     assert not any(row.failed for row in standing.rows)
 
 
+@pytest.mark.parametrize("raised", [ValueError("no such model"), SystemExit("no such model")])
+def test_a_candidate_that_always_raises_is_given_up(raised: BaseException) -> None:
+    called: list[int] = []
+
+    async def raises(candidate: int, example: int) -> bool:
+        if candidate != 1:
+            return right(candidate, example)
+        called.append(example)
+        raise raised
+
+    with pytest.warns(
+        RuntimeWarning, match=r"failed and are left out; .* no such model \(test_one"
+    ):
+        standing = find_best(raises, [0, 1, 2], range(300), in_flight=1, show=False)
+    assert len(called) == 5
+    assert standing.decision.take == 0
+    problems = {row.index: row.problem for row in standing.rows}
+    assert "no such model" in str(problems[1])
+    assert problems[0] is problems[2] is None
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_call_that_hangs_is_repeated_then_left_out(is_async: bool) -> None:
+    calls: list[int] = []
+    end = threading.Event()
+
+    def evaluate(candidate: int, example: int) -> Any:  # noqa: ANN401
+        if (candidate, example) != (1, 3):
+            return right(candidate, example)
+        calls.append(example)
+        return hangs(candidate, example) if is_async else end.wait(60)
+
+    keys: dict[str, Json] = {"limits.timeout_seconds": 0.2, "limits.max_attempts": 2}
+    with pytest.warns(RuntimeWarning, match=r"1 call of 20 failed .* not return within 0\.2 s"):
+        standing = find_best(
+            evaluate,
+            [0, 1],
+            range(10),
+            overrides={**keys, "selector.stop_when_separated": False},
+            show=False,
+        )
+    end.set()
+    assert (len(calls), len(standing.answers)) == (2, 19)
+
+
+@pytest.mark.parametrize("fatal", [False, True])
+def test_an_error_of_a_called_model_is_the_candidates(fatal: bool) -> None:
+    """One that passes is repeated; one that does not gives up this candidate alone."""
+    seen: set[int] = set()
+    kind = FailureKind.AUTHENTICATION if fatal else FailureKind.RATE_LIMITED
+
+    def evaluate(candidate: int, example: int) -> bool:
+        if candidate == 1 and (fatal or example not in seen):
+            seen.add(example)
+            raise failure(kind, "the model said no", retry_after=0.01)
+        return right(candidate, example)
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        standing = find_best(evaluate, [0, 1], range(20), in_flight=2, show=False)
+    rows = {row.index: row for row in standing.rows}
+    assert (rows[1].n == 0, bool(told)) == (fatal, fatal)
+    assert str(rows[1].problem) == ("the function: the model said no" if fatal else "None")
+    assert rows[0].n
+    assert rows[0].problem is None
+
+
+async def of_a_library(_candidate: object, _example: object) -> float:
+    return float(json.loads("no JSON"))
+
+
+def at_an_end(_candidate: object, _example: object) -> float:
+    return next(iter([]))
+
+
+async def of_a_group(candidate: object, example: object) -> float:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(of_a_library(candidate, example))
+    return 1.0
+
+
+async def with_an_end(_candidate: object, _example: object) -> float:
+    raise StopIteration("an end")
+
+
+async def cancels_itself(_candidate: object, _example: object) -> float:
+    task = asyncio.create_task(asyncio.sleep(9))
+    task.cancel()
+    await task
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "said"),
+    [
+        (of_a_library, "JSONDecodeError: Expecting value: "),
+        (of_a_group, "JSONDecodeError: Expecting value: "),
+        (at_an_end, "StopIteration: "),
+        (with_an_end, "StopIteration: an end"),
+        (cancels_itself, "CancelledError: "),
+        (lambda _c, _e: sys.exit("no key"), "SystemExit: no key"),
+    ],
+)
+def test_a_failure_names_its_cause_and_its_place(evaluate: Callable[..., Any], said: str) -> None:
+    place = rf"the first: {said}.* \(test_one_call\.py, line \d+\)$"
+    with pytest.raises(ConfigError, match=place) as caught:
+        find_best(evaluate, [0, 1], range(20), show=False)
+    assert "had not returned" not in str(caught.value)
+
+
 def test_a_candidate_that_gives_up_has_failed() -> None:
     def gives_up(candidate: int, example: int) -> bool:
         if candidate:
@@ -439,7 +553,8 @@ NO_SCORES: list[tuple[object, str]] = [
         (right, {"candidates": "abc"}, "`candidates` is one text; give a list"),
         (right, {"examples": {"train": [1], "test": [2]}}, "`examples` is a mapping; give one of"),
         (right, {"examples": 7}, "`examples` is 7, which holds none"),
-        (right, {"candidates": [1, 1]}, "is the second candidate called"),
+        (right, {"candidates": [1, 1]}, "is the second candidate called '1'.* or give a mapping"),
+        (right, {"overrides": {"objective": {"at_least": 0.4}}}, "at most as `usd_per_call`$"),
         (right, {"confidence": 2.0}, "confidence"),
         (right, {"selector": "ucb_e"}, "did you mean `ucb-e`"),
         (right, {"budget": Budget(usd=1)}, "say what a call costs at most as `usd_per_call`$"),

@@ -15,19 +15,18 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
-from functools import partial
 from itertools import count
 from math import nan
 from pathlib import Path
-from traceback import extract_tb
 from typing import Any, TypeVar
 
 from bestarm_agent.cli.output import stderr_console
 from bestarm_agent.cli.progress import LiveTable, Progress
 from bestarm_agent.cli.run import frames, print_notices
 from bestarm_agent.config.datasets import FileRow, examples_of, input_of
-from bestarm_agent.config.functions import is_async
+from bestarm_agent.config.functions import Program, is_async, place_of
 from bestarm_agent.config.input_specs import DatasetSpec
+from bestarm_agent.domain.redaction import own_error
 from bestarm_agent.domain.spend import Budget, Spend
 from bestarm_agent.domain.text import safe, shortened
 from bestarm_agent.domain.threads import DaemonThreads
@@ -36,10 +35,11 @@ from bestarm_agent.engine.call import MOST_CHARS
 from bestarm_agent.engine.loop import End
 from bestarm_agent.engine.results.standing import Standing
 from bestarm_agent.engine.setup.options import Options
-from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, counted
+from bestarm_agent.errors import Blame, ConfigError, FailureKind, ProviderError, counted
 from bestarm_agent.optimization.rounds import run_as_configured
 from bestarm_agent.providers.base import Capabilities, Provider, ProviderOptions
 from bestarm_agent.providers.failures import failure
+from bestarm_agent.providers.programs import as_candidate_error, meant_by
 from bestarm_agent.selectors.registry import SelectorName
 from bestarm_agent.store.store import Store
 from bestarm_agent.study import Source, Study, run_in_thread
@@ -142,7 +142,11 @@ def find_best(
     # rows, of which `dataset.limit` may have left some out.
     by_id = dict(zip((row.id for row in given), rows, strict=False))
     values = [item for _, item in named]
-    provider = _Function(evaluate, values, by_id, in_flight, usd_nanos, with_text=with_text)
+    limits = loaded.config.limits
+    seconds = limits.timeout_seconds if "timeout_seconds" in limits.model_fields_set else None
+    provider = _Function(
+        evaluate, values, by_id, in_flight, usd_nanos, with_text=with_text, seconds=seconds
+    )
     opening = Study.open(
         loaded,
         examples=given,
@@ -211,14 +215,16 @@ class _Function(Provider[ProviderOptions]):
         usd_nanos: int | None,  # of a call
         *,
         with_text: bool,  # whether it returns texts for a scorer
+        seconds: float | None,  # that a call may take; None: any time
     ) -> None:
         super().__init__(_NAME, ProviderOptions(), Path())
         self.empty = self.cut_off = 0  # calls that returned None, or had not returned at the end
-        self.failed = 0  # calls without a score that were to have one
-        self.first_error: Exception | None = None
-        self._evaluate, self._candidates, self._examples = evaluate, candidates, examples
+        # by candidate and example: why a call has no score that was to have one
+        self.failed: dict[tuple[str, str], ProviderError] = {}
+        self._program = Program("the function", evaluate, is_async(evaluate), digest="")
+        self._candidates, self._examples = candidates, examples
         self._in_flight = in_flight
-        self._usd_nanos, self._with_text = usd_nanos, with_text
+        self._usd_nanos, self._with_text, self._seconds = usd_nanos, with_text, seconds
 
     async def start(self) -> None:
         """Get threads ready."""
@@ -234,6 +240,8 @@ class _Function(Provider[ProviderOptions]):
             params=frozenset(),
             price_source=None if self._usd_nanos is None else "usd_per_call",
             in_flight=self._in_flight,
+            unpriced="say what a call costs at most as `usd_per_call`",
+            # Our own time-out applies, where one is asked for: functions may take hours.
             queued=True,
             by_example=True,
             counted=False,
@@ -246,37 +254,44 @@ class _Function(Provider[ProviderOptions]):
     async def generate(self, request: Request) -> Reply:
         """Call the function; raise ProviderError where it returned nothing that can be scored."""
         began = time.monotonic()
-        call = partial(
-            self._evaluate, self._candidates[int(request.model)], self._examples[request.example]
-        )
+        candidate, example = self._candidates[int(request.model)], self._examples[request.example]
+        key = request.model, request.example
         try:
-            # A plain function may block, so it runs in a thread; daemon threads, since one that
-            # hangs cannot be ended and must not keep the interpreter alive. It may return a
-            # coroutine all the same (a partial, a callable object).
-            result = await (call() if is_async(self._evaluate) else self._threads.run(call, _NAME))
-            if inspect.isawaitable(result):
-                result = await result
+            async with asyncio.timeout(self._seconds) as timer:
+                # A plain function may block, so it runs in a thread; daemon threads, since one that
+                # hangs cannot be ended and must not keep the interpreter alive.
+                result = await self._program.called(self._threads, candidate, example)
             text, score = (result, None) if self._with_text else ("", _score(result))
             if self._with_text and not isinstance(text, str | None):
                 raise ConfigError(f"with a scorer it must return a text, got {result!r:.60}")
             if len(text or "") > MOST_CHARS:
                 raise ConfigError(f"it returned {len(text):,} characters; most: {MOST_CHARS:,}")
-        # The time-out of a call, or the end of the run: the thread goes on by itself, its result is
-        # lost.
-        except asyncio.CancelledError:
-            self.cut_off += 1
-            raise
-        except CandidateError as error:
-            raise failure(FailureKind.GAVE_UP, str(error)) from error
-        except Exception as error:
-            self.failed += 1
-            self.first_error = self.first_error or error
-            raise failure(FailureKind.INTERNAL, _message(error)) from error
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            # The end of the run, unless the function let a cancellation of its own get out; a
+            # thread goes on by itself, its result is lost.
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                self.cut_off += 1
+                raise
+            failed = self._failure(own_error(error), is_late=timer.expired())
+            if failed.blame is not Blame.CANDIDATE:
+                self.failed[key] = failed
+            raise failed from error
+        self.failed.pop(key, None)  # it was repeated
         if text is None or result is None:
             self.empty += 1
             raise failure(FailureKind.INTERNAL, "the function returned None: there is no score")
         seconds, usd = time.monotonic() - began, self._usd_nanos
         return Reply(text, score=score, seconds=seconds, usd_nanos=usd, recorded=score is not None)
+
+    def _failure(self, error: BaseException, *, is_late: bool) -> ProviderError:
+        """Return what an error means: of a model that the function called, or of the function."""
+        late = f"the function did not return within {self._seconds} s; raise "
+        late += "`limits.timeout_seconds` if it is slow"
+        if meant := meant_by(error, self._program, late if is_late else ""):
+            return as_candidate_error(meant, "the function", {})
+        said = f"{type(error).__name__}: {error}{place_of(error, self._program)}"
+        return failure(FailureKind.INTERNAL, said)
 
 
 def _run(
@@ -312,18 +327,18 @@ def _run(
 
 def _report_failures(provider: _Function, standing: Standing) -> None:
     """Warn of calls that failed or hung; raise ConfigError if no call has a score."""
-    first = provider.first_error
-    the_first = f"; the first: {_message(first)}" if first is not None else ""
+    n_failed, first = len(provider.failed), next(iter(provider.failed.values()), None)
+    the_first = f"; the first: {first}" if first is not None else ""
     # Some failures are a warning: the intervals count them at their worst. Without any score there
     # is nothing to return.
     if standing.end == End.FAILURES and not any(row.n for row in standing.rows):
         hung = f", {provider.cut_off:,} had not returned at the end" if provider.cut_off else ""
         raise ConfigError(
-            f"no call of the function could be scored: {provider.failed:,} failed, "
+            f"no call of the function could be scored: {n_failed:,} failed, "
             f"{provider.empty:,} returned None{hung}{the_first}"
         ) from first
     failed = f"failed and are left out{the_first}"
-    for n, what in (provider.failed, failed), (provider.cut_off, "had not returned at the end"):
+    for n, what in (n_failed, failed), (provider.cut_off, "had not returned at the end"):
         if n:
             calls = f"{counted(n, 'call')} of {standing.asked:,}"
             warnings.warn(f"{calls} {what}", RuntimeWarning, stacklevel=3)
@@ -345,21 +360,13 @@ def _score(result: object) -> float | None:
     return score
 
 
-def _message(error: Exception) -> str:
-    """Return an error in a line, with its place in the user's code."""
-    if isinstance(error, ConfigError):
-        return str(error)
-    place = extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
-
-
 def _named(candidates: Iterable[Any]) -> list[tuple[str, Any]]:
     """Name candidates, each in a line: those of different names by different labels."""
     if isinstance(candidates, Mapping):
         given = [(str(name), item) for name, item in candidates.items()]
     else:
         given = [(_name(item), item) for item in _rows(candidates, "candidates")]
-    labelled, taken = [], dict[str, str]()  # names by label
+    labelled, taken = list[tuple[str, Any]](), dict[str, str]()  # names by label
     for name, candidate in given:
         # An address (0x7f...) in a repr differs from run to run, and says nothing.
         line = " ".join(safe(_ADDRESS.sub("", name)).split()) or "(empty)"
@@ -367,6 +374,9 @@ def _named(candidates: Iterable[Any]) -> list[tuple[str, Any]]:
         # Two texts can share their beginning, which is all that a label shows of them.
         labels = (line if n == 1 else f"{line} #{n}" for n in count(1))
         label = next(text for text in labels if taken.get(text, name) == name)
+        if label in taken:
+            second = f"`candidates[{len(labelled)}]` is the second candidate called {label!r}"
+            raise ConfigError(f"{second}; leave it out, or give a mapping, with names of your own")
         taken[label] = name
         labelled.append((label, candidate))
     return labelled

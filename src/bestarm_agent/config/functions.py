@@ -19,6 +19,8 @@ from importlib import import_module, invalidate_caches
 from importlib.util import find_spec
 from inspect import isawaitable, iscoroutinefunction
 from pathlib import Path
+from sysconfig import get_path
+from traceback import extract_tb
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -32,6 +34,9 @@ Function: TypeAlias = Callable[..., Any]  # called with a Task; returns an answe
 # "chains:answer", "chains.qa:Answerer.call": dotted names on both sides of one colon.
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _NAMESPACE = "_bestarm_study_"
+_OURS = f"{Path(__file__).parents[1]}{os.sep}"
+# how the paths of code begin that is not the user's: Python's, ours, and what is installed
+_LIBRARIES = ("<frozen", _OURS, *map(get_path, ("stdlib", "purelib", "platlib")))
 _digests: dict[str, str] = {}  # of the files below each such package
 
 
@@ -216,6 +221,19 @@ def is_async(function: Function) -> bool:
     """Return whether calling a function, or an object, gives a coroutine."""
     # An object whose `__call__` is a coroutine function is none itself.
     return iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
+
+
+def place_of(error: BaseException, program: Program, form: str = " ({}, line {})") -> str:
+    """Write file and line of the last step of the user's own code in a ``form``; "" if none is.
+
+    That is the one to look at: deeper ones belong to libraries, or to this package.
+    """
+    module = sys.modules.get(getattr(program.function, "__module__", None) or "")
+    own = getattr(module, "__file__", None)
+    for step in reversed(extract_tb(error.__traceback__)):
+        if step.filename == own or not step.filename.startswith(_LIBRARIES):
+            return form.format(Path(step.filename).name, step.lineno)
+    return ""
 
 
 def _lies_in(folder: Path, module: str) -> bool:

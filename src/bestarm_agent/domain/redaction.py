@@ -172,10 +172,15 @@ def raised(
 
 
 def own_error(error: BaseException) -> BaseException:
-    """Return what a function raised: coroutines and threads let a RuntimeError stand for some."""
+    """Return what a function raised, of a group the first.
+
+    Coroutines and threads let a RuntimeError stand for some.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return own_error(error.exceptions[0])
     cause = error.__cause__ if type(error) is RuntimeError else None
     is_ordinary = isinstance(cause, Exception | None) and not isinstance(cause, StopIteration)
-    return error if is_ordinary else cause or error
+    return error if is_ordinary or cause is None else own_error(cause)
 
 
 def masked(text: str, hidden: Mapping[str, str] | None = None) -> str:

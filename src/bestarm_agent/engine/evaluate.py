@@ -16,7 +16,9 @@ from bestarm_agent.engine.scorer_signs import ScorerSigns
 from bestarm_agent.errors import Blame, FailureKind, JudgeError, PluginError, ProviderError
 
 _SEEDS = 1_000_000  # between two draws: candidates that differ in their seeds share no draw
-_BAD_REQUESTS = 5  # in a row that stop a candidate which was answered before
+# What says something about the candidate alone, whose requests are all built in the same way.
+CANDIDATES_OWN = (FailureKind.BAD_REQUEST, FailureKind.INTERNAL)
+_IN_A_ROW = 5  # failures that stop a candidate, and two more for each that it had before
 
 
 @dataclass(slots=True)
@@ -164,7 +166,8 @@ class Evaluator:
         self.judge_client = judge_client
         self.replies = replies
         self._signs = ScorerSigns(judge_client.judge.main)
-        self._bad_requests: dict[str, int] = {}  # by candidate: since its last answer
+        # by candidate: failures before its last answer, and since; none if it was not called
+        self._failures: dict[str, tuple[int, int]] = {}
 
     async def evaluate(self, pair: Evaluation) -> Outcome | None:
         """Evaluate a pair that is reserved, once it has its places; give up all that it holds.
@@ -188,27 +191,32 @@ class Evaluator:
         try:
             reply = await self.replies.obtain(call)
         except ProviderError as error:
-            if error.fatal and not self._is_about_one_example(call, error):
+            if self._concerns_all(call, error):
                 raise
             return _outcome(pair, failure=Failure(error.kind, error.blame, str(error)))
         except PluginError as error:
             return pair.failed(error)
-        self._bad_requests[call.request.candidate] = 0
+        label = call.request.candidate
+        self._failures[label] = sum(self._failures.get(label, ())), 0
         # The provider's place is free for the next call. That in the run's gate is kept, so that no
         # more replies wait for the judge than pairs may be in flight.
         if self.judge_client.judge.models:
             call.slot.keep_last()
         return await self._judged(pair, reply)
 
-    def _is_about_one_example(self, call: Call, error: ProviderError) -> bool:
-        """Return whether a refusal is probably about this example only, and count it."""
+    def _concerns_all(self, call: Call, error: ProviderError) -> bool:
+        """Return whether a failure is probably one of all the candidate's calls, and count it."""
+        if error.kind not in CANDIDATES_OWN:
+            return error.fatal
         candidate = call.request.candidate
         # A candidate that was never answered may send what its model takes from nobody. After an
-        # answer the example is the likelier cause, until several in a row are refused.
-        if error.kind is not FailureKind.BAD_REQUEST or candidate not in self._bad_requests:
-            return False
-        self._bad_requests[candidate] += 1
-        return self._bad_requests[candidate] < _BAD_REQUESTS
+        # answer, and where a program raises, the example is the likelier cause, until several in a
+        # row fail: more of them where some failed before, as those come in a row by chance.
+        if error.fatal and candidate not in self._failures:
+            return True
+        before, in_row = self._failures.get(candidate, (0, 0))
+        self._failures[candidate] = before, in_row + 1
+        return in_row + 1 >= _IN_A_ROW + 2 * before
 
     async def _judged(self, pair: Evaluation, reply: Reply) -> Outcome:
         call, judge_client = pair.call, self.judge_client

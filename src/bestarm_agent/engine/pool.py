@@ -26,11 +26,11 @@ from bestarm_agent.domain.events import CandidatesAdded
 from bestarm_agent.domain.spend import Spend
 from bestarm_agent.domain.values import Request
 from bestarm_agent.engine.call import WHOLE_PROVIDER, Model
-from bestarm_agent.engine.evaluate import ReadyCandidate
+from bestarm_agent.engine.evaluate import CANDIDATES_OWN, ReadyCandidate
 from bestarm_agent.engine.ledger import Ledger
 from bestarm_agent.engine.limits.gates import Gate
 from bestarm_agent.engine.limits.model_limits import ModelLimits
-from bestarm_agent.errors import FailureKind, ProviderError
+from bestarm_agent.errors import ProviderError
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.selectors.types import both
 from bestarm_agent.stats.arrays import BoolArray, FloatArray
@@ -268,11 +268,11 @@ class CandidatePool:
     def note_obstacle(self, candidate: ReadyCandidate, error: Exception) -> None:
         """Stop asking what a fatal error of a candidate's call makes pointless."""
         # What is given up, by the error: of a judge, everything, since no reply can be scored; of a
-        # provider as a whole (a wrong key, say), all its candidates; a refused request says
-        # something about this candidate alone; any other, about its model.
+        # provider as a whole (a wrong key, say), all its candidates; a refused request, or a
+        # program's error, says something about this candidate alone; any other, about its model.
         gone, reason = self.candidates, f"no reply can be judged: {error}"
         if isinstance(error, ProviderError):
-            model = None if error.kind is FailureKind.BAD_REQUEST else candidate.model
+            model = None if error.kind in CANDIDATES_OWN else candidate.model
             client = candidate.model.client if error.kind in WHOLE_PROVIDER else None
             reason = str(error)
             gone = [

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import reprlib
-import sys
 from collections.abc import Mapping
-from pathlib import Path
-from traceback import extract_tb
 from typing import Any, Self
 
 from pydantic import Field
 
-from bestarm_agent.config.functions import Program, load_program
+from bestarm_agent.config.functions import Program, load_program, place_of
 from bestarm_agent.domain.redaction import own_error, raised
 from bestarm_agent.domain.threads import DaemonThreads
 from bestarm_agent.domain.values import Example, Json, Reply, Score, clip_rounding
@@ -90,20 +87,9 @@ class PythonJudge(Judge[PythonJudgeOptions]):
                 raise
             raise judge_failed(f"{program.name} let a cancellation of its own get out") from error
         except (Exception, SystemExit) as error:  # a function may raise anything
-            place = _place(program, own_error(error))
+            call = f"{program.name.partition(':')[2]}(answer, example)"
+            place = place_of(own_error(error), program) or f"; it is called as {call}"
             raise judge_failed(f"{raised(program.name, error, program.hidden)}{place}") from error
-
-
-def _place(program: Program, error: BaseException) -> str:
-    """Return the last line of the user's file that an error passed through."""
-    module = sys.modules.get(program.function.__module__ or "")
-    file = getattr(module, "__file__", None)
-    # The last line within the user's file is the one to look at: deeper frames belong to libraries.
-    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
-    if file and lines:
-        return f" ({Path(file).name}, line {lines[-1]})"
-    attribute = program.name.partition(":")[2]
-    return f"; it is called as {attribute}(answer, example)"
 
 
 def _number(result: Any) -> float:  # noqa: ANN401 - a function may return anything

@@ -13,10 +13,11 @@ from typing_extensions import TypeVar
 
 from bestarm_agent.config.fields import StrictModel
 from bestarm_agent.config.file_errors import parse_row
+from bestarm_agent.config.functions import Program
 from bestarm_agent.domain.redaction import REDACTED, masked, without_traces
 from bestarm_agent.domain.spend import Spend, Usage, nanos
 from bestarm_agent.domain.values import Finish, Reply, Request
-from bestarm_agent.errors import ConfigError, FailureKind, ProviderError
+from bestarm_agent.errors import CandidateError, ConfigError, FailureKind, ProviderError
 from bestarm_agent.providers.base import Capabilities, Provider
 from bestarm_agent.providers.failures import BilledError, failure
 
@@ -209,3 +210,21 @@ def as_candidate_error(
     own = failure(error.kind, message, retry_after=error.retry_after)
     own.blame, own.transient = error.blame, error.transient
     return own
+
+
+def meant_by(error: BaseException, program: Program, late: str) -> ProviderError | None:
+    """Return what an error that a program raised says of itself; None of any other mistake.
+
+    ``late`` is what is said of a time-out, "" if there was none: a program may raise TimeoutError
+    of its own, which is a mistake like any other.
+    """
+    match error:
+        case ProviderError():
+            return error
+        case CandidateError():
+            return failure(FailureKind.GAVE_UP, program.masked(error) or f"{program.name} gave up")
+        case ConfigError():
+            return failure(FailureKind.INTERNAL, program.masked(error))
+        case TimeoutError() if late:
+            return failure(FailureKind.TIMEOUT, late)
+    return None

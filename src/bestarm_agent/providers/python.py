@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from traceback import extract_tb
 from typing import Self, TypeAlias
 
 from pydantic import Field, model_validator
 
-from bestarm_agent.config.functions import Program, load_program
+from bestarm_agent.config.functions import Program, load_program, place_of
 from bestarm_agent.config.value_types import check_model_name
 from bestarm_agent.domain.redaction import own_error, raised
 from bestarm_agent.domain.spend import Spend, Usage
@@ -28,6 +27,7 @@ from bestarm_agent.providers.programs import (
     ProgramProvider,
     add_usage,
     as_candidate_error,
+    meant_by,
     read_answer,
 )
 
@@ -305,25 +305,12 @@ class PythonProvider(ProgramProvider[PythonOptions]):
             async with asyncio.timeout(limit) as timer:
                 value = await self._call(program, task)
             return read_answer(value, f"the answer of {program.name}")
-        except ProviderError as error:
-            return error
-        except CandidateError as error:
-            reason = program.masked(error)
-            return failure(FailureKind.GAVE_UP, reason or f"{program.name} gave up")
-        except ConfigError as error:
-            return failure(FailureKind.INTERNAL, program.masked(error))
-        except (Exception, SystemExit) as error:
-            # A program may raise TimeoutError of its own, which is a mistake of the program like
-            # any other.
-            if isinstance(error, TimeoutError) and timer.expired():
-                return failure(
-                    FailureKind.TIMEOUT,
-                    f"program {program.name} did not answer within {limit:g} s; raise the option "
-                    "`timeout_seconds` if it is slow",
-                )
-            place = _location(own_error(error))
-            said = raised(f"program {program.name}", error, program.hidden, place)
-            return failure(FailureKind.INTERNAL, said)
+        except (Exception, SystemExit) as caught:
+            error, name = own_error(caught), f"program {program.name}"
+            way_out = "raise the option `timeout_seconds` if it is slow"
+            late = f"{name} did not answer within {limit:g} s; {way_out}" if timer.expired() else ""
+            said = raised(name, error, program.hidden, place_of(error, program, " ({}:{})"))
+            return meant_by(error, program, late) or failure(FailureKind.INTERNAL, said)
 
     async def _call(self, program: Program, task: Task) -> object:
         if self._threads is None:
@@ -334,8 +321,3 @@ class PythonProvider(ProgramProvider[PythonOptions]):
         if model not in self._programs:
             self._programs[model] = load_program(model, self.base_dir, self.options.sources)
         return self._programs[model]
-
-
-def _location(error: BaseException) -> str:
-    frames = extract_tb(error.__traceback__)
-    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""

@@ -134,9 +134,9 @@ def test_all_attempts_of_a_pair_that_fails_are_lost_and_its_pull_is_not() -> Non
 BAD = ProviderError("unknown field", kind=FailureKind.BAD_REQUEST, fatal=True, blame=Blame.HARNESS)
 
 
-def asked_in_order(bad: Collection[str]) -> tuple[Scene, list[str]]:
+def asked_in_order(bad: Collection[str], error: ProviderError = BAD) -> tuple[Scene, list[str]]:
     """Run a candidate over ten examples, some bad; return the scene, and the order of asks."""
-    actor = Actor("p", lambda request, _before: BAD if request.example in bad else scored(0.5))
+    actor = Actor("p", lambda request, _before: error if request.example in bad else scored(0.5))
     scene = Scene({"a": actor}, n_examples=10, selector="uniform", in_flight=1)
     scene.run()
     return scene, [request.example for _, request in actor.sent]
@@ -148,6 +148,7 @@ def asked_in_order(bad: Collection[str]) -> tuple[Scene, list[str]]:
         ((1, 2, 3, 4, 6, 7, 8, 9), 8, None),  # it answers: a bad request concerns its example
         ((0,), 0, "unknown field"),  # it never answered
         (range(2, 10), 4, "unknown field"),  # too many in a row
+        ((1, 3, 4, 5, 6, 7, 8), 7, None),  # that many may come in a row, as some failed before
     ],
 )
 def test_bad_requests_give_a_candidate_up_that_does_not_answer(
@@ -160,4 +161,25 @@ def test_bad_requests_give_a_candidate_up_that_does_not_answer(
         [FailureKind.BAD_REQUEST] * n_failed
     )
     assert all(score_of(one, 0.0) is None for one in failed)
+    assert scene.loop.pool.candidates[0].broken == problem
+
+
+MISTAKE = ProviderError("KeyError: 'name'", kind=FailureKind.INTERNAL, blame=Blame.HARNESS)
+
+
+@pytest.mark.parametrize(
+    ("bad", "n_failed", "problem"),
+    [
+        (range(10), 4, "KeyError: 'name'"),  # also one that never answered
+        (range(2, 10), 4, "KeyError: 'name'"),
+        ((0, 1, 2, 4, 6, 7, 8, 9), 8, None),
+    ],
+)
+def test_a_program_that_always_fails_is_given_up(
+    bad: Sequence[int], n_failed: int, problem: str | None
+) -> None:
+    _, order = asked_in_order(())
+    scene, _ = asked_in_order({order[number] for number in bad}, MISTAKE)
+    failed = [one.failure.kind for one in scene.outcomes() if one.failure]
+    assert failed == [FailureKind.INTERNAL] * n_failed
     assert scene.loop.pool.candidates[0].broken == problem

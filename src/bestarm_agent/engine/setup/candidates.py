@@ -218,9 +218,10 @@ class ReadyCandidates:
             return
         objective = f"objective is `{config.objective.name}`"
         key = "selector.per is `dollar`" if per_dollar else objective
-        unknown = dict.fromkeys(str(entry.model) for entry in entries if entry.usd is None)
+        unknown = {str(e.model): e.model.able.unpriced for e in entries if e.usd is None}
         if unknown:
-            raise ConfigError(f"{key}, but {price_unknown_message([*unknown])}")
+            why = next(filter(None, unknown.values()), "")
+            raise ConfigError(f"{key}, but {price_unknown_message([*unknown], why)}")
         if entries and per_dollar and not any(entry.usd for entry in entries):
             raise ConfigError(f"{key}, but no candidate costs anything; leave it at `call`")
 
