@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -23,6 +24,8 @@ from bestarm_agent.engine.run import new_run
 from bestarm_agent.one_call import _Function
 from bestarm_agent.providers.base import Provider
 from bestarm_agent.providers.replay import ReplayProvider
+from bestarm_agent.report.markdown import markdown
+from bestarm_agent.report.words import budget_line
 from bestarm_agent.study import Archive
 from tests.optimization.test_proposer_calls import asking_study, calls_of
 from tests.support.commands import Command, command
@@ -247,6 +250,35 @@ async def test_a_stop_before_a_resumed_run_sends_nothing_again(tmp_path: Path) -
         assert (standing.asked, standing.told) == (before.asked, before.told)
         assert standing.asked > standing.told, "what was pending stays so"
         assert (await study.run()).end == "exhausted"
+
+
+async def test_what_a_run_ended_without_is_called_unfinished_by_all(tmp_path: Path) -> None:
+    path = write_study(tmp_path, latency_seconds=10.0)
+    async with Study.open(path) as study:
+        running = asyncio.create_task(study.run())
+        while study.standing().in_flight < 4:  # noqa: ASYNC110 - no event to await
+            await asyncio.sleep(0)
+        live = await Archive(store_of(path)).record("latest")
+        assert live.standing.in_flight == live.standing.asked, "by its log, for other processes"
+        assert (live.standing.unfinished, live.standing.further) == (0, "")
+        assert {pair.state async for pair in study.outcomes()} == {"pending"}
+        running.cancel()
+        await asyncio.wait([running])
+        live_one, stored = (
+            study.standing(),
+            (await Archive(store_of(path)).record("latest")).standing,
+        )
+        report = (await study.write_report()).read_text()
+        assert {pair.state async for pair in study.outcomes()} == {"unfinished"}
+    for ended in (live_one, stored):
+        assert ended.unfinished == sum(row.pending for row in ended.rows) == ended.asked == 4
+        assert ended.in_flight == 0
+        assert [line.what for line in ended.costs] == ["unfinished answers"]
+        for text in (str(ended), markdown(ended), budget_line(ended), report):
+            assert "4 of 240 answers (2 %), 4 unfinished" in text.replace("\u00a0", " ")
+    assert "answers under way" not in report
+    cells = json.loads(report.partition('id="data">')[2].partition("</script>")[0])["matrix"]
+    assert "".join(cells["cells"]).replace(".", "") == "uuuu"
 
 
 def test_a_proposer_asks_nothing_after_a_stop(tmp_path: Path) -> None:

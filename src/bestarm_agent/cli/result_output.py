@@ -26,7 +26,7 @@ from bestarm_agent.errors import counted
 from bestarm_agent.report import words
 
 SCHEMA_VERSION = 3  # of the JSON object, which docs/reference/json.md describes
-DERIVED = ("priced", "grid", "share")
+DERIVED = ("priced", "grid", "share", "unfinished")
 _SHOWN_ROWS = 5  # with the lines below them, a screen
 _SHOWN_FAILURES = 3  # kinds
 _MESSAGE = 120  # characters of a message

@@ -21,7 +21,7 @@ from bestarm_agent.engine.results.pairs import PairFilter, RunTexts
 from bestarm_agent.errors import ConfigError, counted
 from bestarm_agent.report.markdown import markdown
 from bestarm_agent.report.words import ending, plain, question_of
-from bestarm_agent.store.export import PairOutcome, export_scores
+from bestarm_agent.store.export import AWAITED, PairOutcome, export_scores
 from bestarm_agent.store.run_state import RunState
 from bestarm_agent.study import Archive, StoredRun, report_path, write_page
 
@@ -161,7 +161,7 @@ def answer_text(pair: PairOutcome) -> str:
     """Return what the model answered, or why it did not."""
     if pair.failure is not None:
         return f"{pair.failed_as}: {pair.message}"
-    return pair.state if pair.state == "pending" else pair.reply or pair.answer or ""
+    return pair.state if pair.state in AWAITED else pair.reply or pair.answer or ""
 
 
 async def _print_each(pairs: AsyncIterator[PairOutcome], *, as_json: bool) -> int:
@@ -176,8 +176,8 @@ async def _print_each(pairs: AsyncIterator[PairOutcome], *, as_json: bool) -> in
 
 
 def _print_in_full(pair: PairOutcome) -> None:
-    pending = "pending" if pair.state == "pending" else "no answer"
-    score = pending if pair.score is None else score_text(pair.score)
+    missing = pair.state if pair.state in AWAITED else "no answer"
+    score = missing if pair.score is None else score_text(pair.score)
     click.echo(f"{safe(pair.candidate)} on {safe(pair.example)}: {score}")
     texts = {**pair.flat(), "failure": pair.failed_as}
     for name in _IN_FULL:

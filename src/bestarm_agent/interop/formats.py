@@ -29,6 +29,7 @@ from bestarm_agent.errors import ConfigError
 from bestarm_agent.plugins import missing
 from bestarm_agent.providers.replay import filled, parse_recording
 from bestarm_agent.simulation.score_tables import KNOWN, cells_of, number_in
+from bestarm_agent.store.export import AWAITED
 
 Object: TypeAlias = Mapping[str, Any]  # Any: parsed JSON that someone else wrote
 
@@ -341,7 +342,7 @@ def _exported(rows: Iterable[Object], where: str) -> Iterator[Result]:
     """Yield the results in an export of our own, in which an empty cell is none."""
     for row in rows:
         given = {key: value for key, value in row.items() if value not in (None, "")}
-        if given["state"] != "pending":
+        if given["state"] not in AWAITED:
             score = float(given["score"]) if "score" in given else None
             why = given.get("message", given.get("failure"))
             yield Result(

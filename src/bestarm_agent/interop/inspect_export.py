@@ -11,7 +11,7 @@ from typing import Any
 from bestarm_agent.domain.values import Candidate
 from bestarm_agent.errors import StoreError
 from bestarm_agent.plugins import optional
-from bestarm_agent.store.export import PairOutcome, verdicts
+from bestarm_agent.store.export import AWAITED, PairOutcome, verdicts
 from bestarm_agent.store.run_state import RunState
 
 
@@ -33,7 +33,7 @@ def write_inspect_logs(state: RunState, pairs: Iterable[PairOutcome], folder: Pa
     log = optional("inspect_ai.log", "inspect", "writing Inspect logs")
     asked: dict[str, list[PairOutcome]] = defaultdict(list)
     for record in pairs:
-        if record.state != "pending":
+        if record.state not in AWAITED:
             asked[record.candidate].append(record)
     rows = {candidate.id: candidate for candidate in state.candidates}
     written = []

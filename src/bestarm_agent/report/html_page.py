@@ -42,7 +42,7 @@ from bestarm_agent.store.run_state import RunState, Session
 
 # One character for each cell, since a matrix of 200 x 400 travels within the page: as numbers in
 # JSON it would be several times as long. The other codes are scores, 0 to 9 for 0 to 1.
-NOT_ASKED, PENDING, VOID, FAILED = ".pvf"
+NOT_ASKED, PENDING, UNFINISHED, VOID, FAILED = ".puvf"
 _CODES = {State.PENDING: PENDING, State.VOID: VOID, State.FAILED: FAILED}
 _MOST_ROWS = 200
 _MOST_COLUMNS = 400
@@ -98,6 +98,8 @@ def _code(state: RunState, seq: int) -> str:
     code, score = _CODES.get(State(outcome["state"])), float(outcome["score"])
     if code is None and isnan(score):
         code = PENDING  # it was answered, and people have yet to score it
+    elif code == PENDING and state.end is not None:
+        code = UNFINISHED
     return str(round(9 * score)) if code is None else code
 
 

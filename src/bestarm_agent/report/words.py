@@ -231,8 +231,7 @@ def budget_line(standing: Standing) -> str:
         parts[0] += f", at most {budget.answers:,}"
     if standing.reused:
         parts[0] += f", {standing.reused:,} from the cache"
-    if standing.to_confirm:
-        parts[0] += f", {standing.to_confirm:,} more to confirm"
+    parts[0] += standing.further
     parts.append(_against(counted(spent.calls, "call"), budget.calls and f"{budget.calls:,}"))
     parts.append(_against(counted(spent.tokens, "token"), budget.tokens and f"{budget.tokens:,}"))
     if standing.cached_tokens:

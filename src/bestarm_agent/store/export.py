@@ -112,7 +112,9 @@ class PairOutcome:
     candidate: str  # its label, made unique
     example: str  # its id
     score: float | None  # in [0, 1]; None while pending or if void
-    state: str  # "done", "failed" (by the candidate), "void" or "pending"
+    # "done", "failed" (by the candidate) or "void"; without an outcome "pending", and "unfinished"
+    # once the run has ended
+    state: str
     seq: int  # the ask's number
     reason: str  # the rule's word for why
     candidate_id: str  # digest of the candidate's content
@@ -155,6 +157,7 @@ class PairOutcome:
 _FIELDS = [column.name for column in fields(PairOutcome)]
 _NUMBERS = _FIELDS[: _FIELDS.index("message")]
 _STATES = {int(state): state.name.lower() for state in State}
+AWAITED = ("pending", "unfinished")  # states without an outcome
 
 
 def verdicts(votes: Sequence[Vote]) -> str | None:
@@ -177,7 +180,7 @@ def pairs_of(
     state: RunState, seqs: Sequence[int], texts: Iterable[Mapping[str, Any]] = repeat({})
 ) -> Iterator[PairOutcome]:
     """Yield the pairs of some asks by their numbers; ``texts`` holds further fields of each."""
-    names = labels(state)
+    names, awaited = labels(state), AWAITED[state.end is not None]
     columns = zip(*(state.told[name][seqs].tolist() for name in _TOLD), strict=True)
     asks = zip(seqs, state.asks[seqs].tolist(), texts, columns, strict=False)
     for seq, (row, column, reason), text_fields, outcome in asks:
@@ -195,7 +198,7 @@ def pairs_of(
             names[row],
             state.example_ids[column],
             None if isnan(score) else score,
-            _STATES[status],
+            awaited if status == State.PENDING else _STATES[status],
             seq,
             state.reasons[reason],
             candidate.id,

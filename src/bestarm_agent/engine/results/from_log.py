@@ -55,7 +55,7 @@ def build_standing(
     spent: Spend | None = None,
     seconds: float | None = None,
     broken: Mapping[str, str] | None = None,
-    in_flight: int = 0,
+    in_flight: int | None = None,
     waits: tuple[Wait, ...] = (),
     of_new: bool = True,
 ) -> Standing:
@@ -117,7 +117,7 @@ def build_standing(
         n_examples=pairs.table.n_examples,
         asked=pairs.table.n_asked,
         told=state.n_told,
-        in_flight=in_flight,
+        in_flight=_under_way(state) if in_flight is None else in_flight,
         waits=waits,
         spent=spent,
         budget=state.budget if budget is None else budget,
@@ -141,6 +141,11 @@ def build_standing(
         unit=unit_of(state),
     )
     return decided(standing)
+
+
+def _under_way(state: RunState) -> int:
+    """Count the answers that are awaited: none once a run has ended."""
+    return state.n_asked - state.n_told if state.end is None else 0
 
 
 def _lead(
@@ -356,6 +361,7 @@ def _limits(finding: Finding, places: IntArray) -> Iterator[RowLimit]:
 def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
     """Part a run's spend: each provider's calls with and without an answer, judging, proposing."""
     parts, unpriced = dict[str, Spend](), set[str]()
+    open_ones = "answers under way" if state.end is None else "unfinished answers"
     providers = {entry.provider: None for entry in state.candidates}
     number_of = {provider: number for number, provider in enumerate(providers)}
     groups = np.array([number_of[entry.provider] for entry in state.candidates], dtype=np.int64)
@@ -370,13 +376,13 @@ def cost_breakdown(state: RunState, spent: Spend) -> tuple[CostLine, ...]:
         whole = spends[number]
         parts[answered], parts[lost] = whole - judged - lost_there, lost_there
         if any(state.costs[i] is None for i in rows):
-            unpriced |= {answered, lost, "answers under way"}
+            unpriced |= {answered, lost, open_ones}
     parts["judging"] = sum_of(state.judging)
     parts["proposing prompts"] = state.proposer_spend
     # ``spent`` counts pairs under way, these those with an outcome; so the parts add up
-    parts["answers under way"] = spent - sum_of([*spends, state.proposer_spend])
+    parts[open_ones] = spent - sum_of([*spends, state.proposer_spend])
     if not state.started.judge_priced:
-        unpriced |= {"judging", "answers under way"}
+        unpriced |= {"judging", open_ones}
     if not state.attempts_of(None).priced:
         unpriced.add("proposing prompts")
     return tuple(

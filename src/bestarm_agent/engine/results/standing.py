@@ -189,7 +189,7 @@ class Row:
     candidate: Candidate
     n: int  # scores seen
     total: float  # sum of the scores seen; the number of right answers where scores are 0 or 1
-    pending: int  # answers under way
+    pending: int  # answers under way; of a run that has ended, those left unfinished
     void: int  # answers that could not be had
     failed: int  # answers that failed by its own doing
     estimate: float | None  # of its mean over all examples; None without a score
@@ -414,8 +414,7 @@ class Standing:
     def _accounts(self) -> list[str]:
         """Say how the winner was confirmed, if it was, and what was spent."""
         said = [f"Confirmed: {self.confirmation.text}"] if self.confirmation else []
-        parts = [f"{self.asked:,} of {self.grid:,} answers ({percent(self.share)})"]
-        parts += [f"{self.to_confirm:,} more to confirm"] if self.to_confirm else []
+        parts = [f"{self.asked:,} of {self.grid:,} answers ({percent(self.share)}){self.further}"]
         parts += [money(self.spent.usd_nanos)] if self.priced else []
         return [*said, f"Spent: {', '.join(parts)}, {duration(self.seconds)}"]
 
@@ -477,6 +476,17 @@ class Standing:
     def priced(self) -> bool:
         """Return whether the price of every candidate is known."""
         return all(row.priced for row in self.rows)
+
+    @property
+    def unfinished(self) -> int:
+        """Number of answers asked for that the run ended without; `resume` asks for them again."""
+        return 0 if self.end is None else self.asked - self.told
+
+    @property
+    def further(self) -> str:
+        """Count the answers that are not like others, to follow the number of all."""
+        counts = (self.unfinished, "unfinished"), (self.to_confirm, "more to confirm")
+        return "".join(f", {n:,} {what}" for n, what in counts if n)
 
     @property
     def rivals_by_voids(self) -> tuple[Row, ...]:

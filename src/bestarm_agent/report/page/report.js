@@ -16,7 +16,7 @@ function shortened(text, most) {
 
 function facts(pair) {
   const parts = [
-    { failed: "failed by the candidate", void: "no answer", pending: "under way" }[pair.state] ?? null,
+    { failed: "failed by the candidate", void: "no answer", pending: "under way", unfinished: "unfinished" }[pair.state] ?? null,
     pair.score === null ? null : `score ${share(pair.score)}`,
     pair.finish ? `finished: ${pair.finish}` : null,
     pair.attempts === null ? null : `${pair.attempts} attempt${pair.attempts === 1 ? "" : "s"}`,
@@ -238,7 +238,7 @@ function drawPareto(place, data) {
 
 // --- the matrix ---------------------------------------------------------------------------------
 
-const CELLS = { ".": ["soft", "not asked"], p: ["pending", "pending"], v: ["void", "no answer"],
+const CELLS = { ".": ["soft", "not asked"], p: ["pending", "pending"], u: ["pending", "unfinished"], v: ["void", "no answer"],
   f: ["failed", "failed by the candidate"] };
 
 function cellColour(code) {
@@ -260,7 +260,7 @@ function drawMatrix(place, { matrix, graded }, candidates, open) {
   const status = h("p", { class: "status", "aria-live": "polite" });
   const used = new Set(matrix.cells.join(""));
   const kinds = [["right", graded ? "score 1" : "right"], ["wrong", graded ? "score 0" : "wrong"],
-    ...["f", "v", "p"].filter((code) => used.has(code)).map((code) => CELLS[code]), CELLS["."]];
+    ...["f", "v", "p", "u"].filter((code) => used.has(code)).map((code) => CELLS[code]), CELLS["."]];
   const legend = h("ul", { class: "legend" }, ...kinds.map(([name, text]) => {
     const mark = h("canvas", { width: 12, height: 12 });
     const ctx = mark.getContext("2d");

@@ -355,7 +355,7 @@ function pairHash(at, seq, query) {
 }
 
 function pairRow(at, query, pair) {
-  const said = pair.failure ? `${pair.failure}: ${pair.message}` : pair.state === "pending" ? "pending" : pair.reply || pair.answer;
+  const said = pair.failure ? `${pair.failure}: ${pair.message}` : ["pending", "unfinished"].includes(pair.state) ? pair.state : pair.reply || pair.answer;
   return h("tr", {},
     h("td", {}, h("a", { href: pairHash(at, pair.seq, query) }, shorten(pair.example, 40)), h("div", { class: "narrow dim" }, pair.candidate)),
     h("td", { class: "label extra" }, pair.candidate),
@@ -413,7 +413,7 @@ function judged(pair, at) {
     pair.seconds === null ? null : `${pair.seconds.toFixed(2)} s`, pair.cached ? "taken from the reply cache" : null,
     pair.finish === "length" ? "cut at its limit of tokens" : null];
   const votes = pair.votes.map((vote) => h("tr", {}, h("td", {}, vote.by), h("td", { class: "n" }, scoreText(vote.value)), h("td", {}, vote.said), h("td", {}, vote.why)));
-  const score = pair.score === null ? `No score${pair.state === "pending" ? " yet" : ""}` : `Score ${scoreText(pair.score)}`;
+  const score = pair.score === null ? `No score${{ pending: " yet", unfinished: ": unfinished" }[pair.state] ?? ""}` : `Score ${scoreText(pair.score)}`;
   return [
     h("h2", { class: mark(pair.score) }, score),
     text("Answer read from the reply", pair.answer), text("Failure", pair.failure && `${pair.failure}: ${pair.message}`),
