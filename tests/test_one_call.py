@@ -416,7 +416,8 @@ def test_an_error_of_a_called_model_is_the_candidates(fatal: bool) -> None:
 
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        standing = find_best(evaluate, [0, 1], range(20), in_flight=2, show=False)
+        all_asked: dict[str, Json] = {"selector.stop_when_separated": False}
+        standing = find_best(evaluate, [0, 1], range(20), overrides=all_asked, show=False)
     rows = {row.index: row for row in standing.rows}
     assert (rows[1].n == 0, bool(told)) == (fatal, fatal)
     assert str(rows[1].problem) == ("the function: the model said no" if fatal else "None")
