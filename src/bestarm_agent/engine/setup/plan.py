@@ -165,7 +165,7 @@ def make_plan(parts: StudyParts, where: StorePlace | None = None) -> Plan:
         least=int(totals.min()),
         most=int(totals.max()),
         n_simulated=len(totals),
-        is_open=totals[-1] == n_simulated[-1] < answers and n_simulated.sum() == MOST_ASKS,
+        is_open=bool(totals[-1] == n_simulated[-1] < answers and n_simulated.sum() == MOST_ASKS),
         is_most=not _is_simulated(parts.config.objective),
         labels=_labels(parts),
         n_replies=known.n_replies,
@@ -233,10 +233,10 @@ def _affordable(
     """Return (S, K) answers cut off, in each run, where the first cap is reached."""
     caps = np.array([math.inf if cap is None else cap for cap in _caps(budget)])
     amounts = asks @ usage
-    shares = np.divide(caps, amounts, out=np.full_like(amounts, math.inf), where=amounts > 0)
+    shares = np.divide(caps, amounts, out=np.ones_like(amounts), where=amounts > caps).min(axis=1)
     totals = asks.sum(axis=1)
     # whole answers; the slack is for rounding in the products
-    left = np.minimum(totals, np.floor(totals * shares.min(axis=1) + 1e-6))
+    left = np.where(shares < 1.0, np.floor(totals * shares + 1e-6), totals)
     return np.asarray(asks * (left / np.maximum(totals, 1.0))[:, None])
 
 
