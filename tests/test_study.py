@@ -158,14 +158,6 @@ async def test_examples_handed_in_have_the_targets_of_a_file(tmp_path: Path) -> 
         assert [row.reference for row in study.parts.examples] == ["3", ("x", "4"), None]
 
 
-async def test_a_run_without_proposals_says_so(tmp_path: Path) -> None:
-    path = write_study(tmp_path, changes={"optimize": {"proposer": "mine:propose"}})
-    async with Study.open(path) as study:
-        with pytest.warns(RuntimeWarning, match="`run` follows no section `optimize`") as caught:
-            await study.run(Budget(answers=5))
-    assert caught[0].filename == __file__
-
-
 async def test_a_study_tells_where_its_run_can_be_resumed(tmp_path: Path) -> None:
     path = write_study(tmp_path)
     async with Study.open(path) as study:

@@ -17,7 +17,6 @@ from itertools import takewhile
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias, Unpack
-from warnings import warn
 
 from bestarm_agent.config.catalog import Catalog
 from bestarm_agent.config.load import LoadedStudy
@@ -212,7 +211,8 @@ class Study:
     async def run(self, budget: Budget | None = None, *, confirm: bool = True) -> Standing:
         """Evaluate pairs until the budget ends or nothing is left to ask.
 
-        In a notebook, the cell shows the ranking meanwhile.
+        In a notebook, the cell shows the ranking meanwhile. A section ``optimize`` is followed by
+        ``select`` and by the command, not here: a caller of ``run`` has a loop of their own.
 
         Args:
             budget: spend at most this much more, within the configured budget; None: what is left
@@ -235,9 +235,6 @@ class Study:
             )
         if budget is not None:
             check_budget(budget)
-        if self.parts.config.optimize is not None and "proposer" not in vars(self):
-            advice = "call `optimize`, or `select` for the whole"
-            warn(f"`run` follows no section `optimize`: {advice}", RuntimeWarning, stacklevel=2)
         run = self._run
         _check_choice(run.record)
         self._is_running = True

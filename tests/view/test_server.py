@@ -239,7 +239,7 @@ def test_labels_are_what_judge_check_reads(store: Path, capsys: Capsys) -> None:
     for labels in ([], [file]):
         done = invoke(capsys, "judge", "check", "latest", *labels, "--store", store, "--json")
         found = json.loads(done.out)
-        assert (found["labels"], found["compared"]) == (3, 4)
+        assert (found["labels"], found["compared"], found["answers"]) == (3, 3, 4)
 
 
 def test_a_label_is_taken_back(store: Path, capsys: Capsys) -> None:

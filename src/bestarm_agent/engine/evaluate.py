@@ -206,8 +206,11 @@ class Evaluator:
 
     def _concerns_all(self, call: Call, error: ProviderError) -> bool:
         """Return whether a failure is probably one of all the candidate's calls, and count it."""
+        # a refusal that is not fatal is a gap in a recording
+        if not (error.fatal or error.kind is FailureKind.INTERNAL):
+            return False
         if error.kind not in CANDIDATES_OWN:
-            return error.fatal
+            return True
         candidate = call.request.candidate
         # A candidate that was never answered may send what its model takes from nobody. After an
         # answer, and where a program raises, the example is the likelier cause, until several in a
