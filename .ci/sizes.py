@@ -20,7 +20,7 @@ MEASURED = 30_061
 ALLOWED = {
     "room for corrections": 601,
     "what comes in: replies, usage, bills, parameters, scores": 1_813,
-    "what goes out: the decision as one value, plans, runs asked again, commands": 1_054,
+    "what goes out: the decision as one value, plans, runs asked again, commands": 1_059,
     "calls, stops and stores: refusals, attempts, doors": 703,
     "people decide: labels, their statement and page, the scorer": 1_130,
     "checks per example, comparing files, traces": 1_280,

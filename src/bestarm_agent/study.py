@@ -149,7 +149,7 @@ class Study:
         options = replace(options or Options(), **objects)
         loaded = options.load(source, overrides)
         if loaded.config.gate is not None:
-            loaded = replace(changed_study(loaded, {"gate": None}), changes=loaded.changes)
+            loaded = changed_study(loaded, {"gate": None}, is_own=True)
         catalog = options.catalog(loaded)
         parts = await in_thread(assemble, loaded, catalog, open_mode, examples=examples)
         async with new_run(parts, options) as opened:

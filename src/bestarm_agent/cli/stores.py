@@ -20,6 +20,7 @@ from bestarm_agent.domain.text import safe_lines
 from bestarm_agent.engine.results.standing import Decision, Standing
 from bestarm_agent.engine.setup.options import STORE_FILE
 from bestarm_agent.errors import ConfigError, RunNotFoundError
+from bestarm_agent.preselection.mode import SUFFIX
 from bestarm_agent.store.store import StorePlace, folder_of
 from bestarm_agent.study import Archive
 
@@ -50,7 +51,7 @@ def find_run(run: str | None, store: str | None) -> tuple[str | Path, str]:
     # runs that asked for something stand behind those that never began, the newest one last
     began = sorted(runs, key=lambda info: info.n_asked > 0)
     # what `preselect run` did for a study is a log of its own
-    ids = [info.id for info in began if info.name.removesuffix("-preselect") in names]
+    ids = [info.id for info in began if info.name.removesuffix(SUFFIX) in names]
     if not ids:
         others = f", and `{_LATEST}` means the newest of {len(runs)} there" if runs else ""
         raise RunNotFoundError(

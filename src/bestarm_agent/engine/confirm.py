@@ -117,7 +117,7 @@ class Confirming:
         """
         of = self._of
         name, options = f"{of.id}{CONFIRMS}", replace(of.options, store=of.store)
-        study = changed_study(of.parts.study, {"name": name, **_ASKS_ALL})
+        study = changed_study(of.parts.study, {"name": name, **_ASKS_ALL}, is_own=True)
         parts = replace(
             of.parts,
             study=study,

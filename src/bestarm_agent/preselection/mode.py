@@ -12,6 +12,7 @@ from bestarm_agent.selectors.rule import Rule
 from bestarm_agent.stats.arrays import BoolArray
 
 ROUTED = "preselect"  # section of the recorded configuration that marks such a log
+SUFFIX = f"-{ROUTED}"  # of its name, behind that of the study
 
 
 class RouterPlan(Rule):

@@ -33,7 +33,7 @@ from bestarm_agent.engine.setup.options import Options, changed_study
 from bestarm_agent.engine.setup.parts import assemble
 from bestarm_agent.errors import ConfigError
 from bestarm_agent.plugins import in_thread
-from bestarm_agent.preselection.mode import ROUTED, ROUTING
+from bestarm_agent.preselection.mode import ROUTED, ROUTING, SUFFIX
 from bestarm_agent.preselection.records import Record, RoutedCandidate, RouterSettings
 from bestarm_agent.preselection.router import Router
 
@@ -118,12 +118,11 @@ class Service:
         """
         options = options or Options()
         fixed: Mapping[str, Json] = {"repeats": 1, "confirm": None, "selector.history": ()}
-        loaded = options.load(source, {**(overrides or {}), **fixed})
+        loaded = changed_study(options.load(source, overrides), fixed, is_own=True)
         parts = assemble(loaded, options.catalog(loaded), examples=examples)
         ready = await in_thread(ReadyCandidates, parts, options.clock)  # digests weights
-        study = changed_study(loaded, {"name": f"{loaded.config.name}-{ROUTED}"})
-        own = tuple(text for text in loaded.changes if text.partition("=")[0] not in fixed)
-        parts = replace(parts, study=replace(study, changes=own), mode=ROUTING)
+        study = changed_study(loaded, {"name": f"{loaded.config.name}{SUFFIX}"}, is_own=True)
+        parts = replace(parts, study=study, mode=ROUTING)
         candidates = [
             RoutedCandidate(name=entry.candidate.label, usd=entry.usd) for entry in ready.ready
         ]

@@ -104,16 +104,23 @@ class Options:
 
 
 def changed_study(
-    source: str | Path | Mapping[str, object] | LoadedStudy, changes: Mapping[str, object]
+    source: str | Path | Mapping[str, object] | LoadedStudy,
+    changes: Mapping[str, object],
+    *,
+    is_own: bool = False,
 ) -> LoadedStudy:
-    """Read a study, or take one that is loaded, with some values replaced, by dotted key."""
+    """Read a study, or take one that is loaded, with some values replaced, by dotted key.
+
+    ``is_own``: nobody asked for the changes, so that no proposed command needs to repeat them.
+    """
     if isinstance(source, LoadedStudy):
         if not changes or not isinstance(source.source, Mapping):
             return source
         changed = study_from(source.source, source.base_dir, changes)
         # it stays the study of its file, with what was changed before
         before = (text for text in source.changes if text.partition("=")[0] not in changes)
-        return replace(changed, path=source.path, changes=(*before, *changed.changes))
+        told = source.changes if is_own else (*before, *changed.changes)
+        return replace(changed, path=source.path, changes=told)
     if isinstance(source, Mapping):
         return study_from(source, overrides=changes)
     if not isinstance(source, str | Path):

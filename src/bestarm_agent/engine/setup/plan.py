@@ -147,7 +147,7 @@ def make_plan(parts: StudyParts, where: StorePlace | None = None) -> Plan:
     judging = replace(prepared.judge_client.bound(prepared.longest), gpu_seconds=0.0)
     usage = usage_of(known, [bound - judging for bound in bounds], judging)
     whole = _asks(parts, size, pairs, known, usage, answers)
-    n_simulated = whole.sum(axis=1)
+    n_asked = whole.sum(axis=1)
     asks = _affordable(whole, usage, budget)
     totals = asks.sum(axis=1).round()
     amounts = asks.mean(axis=0) @ usage
@@ -165,7 +165,7 @@ def make_plan(parts: StudyParts, where: StorePlace | None = None) -> Plan:
         least=int(totals.min()),
         most=int(totals.max()),
         n_simulated=len(totals),
-        is_open=bool(totals[-1] == n_simulated[-1] < answers and n_simulated.sum() == MOST_ASKS),
+        is_open=bool(totals[-1] == n_asked[-1] < answers and n_asked.sum() == MOST_ASKS),
         is_most=not _is_simulated(parts.config.objective),
         labels=_labels(parts),
         n_replies=known.n_replies,
