@@ -191,7 +191,7 @@ ENDINGS: Mapping[str, str] = {
     "level": "finished: more calls on these examples would hardly tell more",
     "within": "finished: the one to take is proved to be good enough",
     "labels": "finished: people score these answers",
-    "verdict": "finished: every verdict is in",
+    "verdict": "finished: by these scores every verdict is in",
     "served": "finished: every prompt was answered",
     "budget": "stopped: the budget is used up",
     "interrupted": "stopped from outside",

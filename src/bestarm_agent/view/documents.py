@@ -59,7 +59,7 @@ def standing_page(
             *(f"{title}: {text}." for title, text in words.facts(standing)),
         ],
         "pairs": f"{standing.asked:,} of {standing.grid:,}",
-        "share": percent(standing.share),
+        "share": f"{percent(standing.share)} of all answers{standing.further}",
         "dollars": cost_text(standing.spent.usd_nanos, priced=standing.priced),
         "time": words.time_used(standing),
         "left": words.time_left(standing),

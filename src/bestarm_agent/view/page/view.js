@@ -232,7 +232,7 @@ function fill(at, parts, page) {
   const coded = (line) => line.split("`").map((part, i) => i % 2 ? h("code", {}, part) : part);
   parts.lines.replaceChildren(...page.lines.map((line) => h("p", {}, coded(line))));
   for (const name of ["pairs", "dollars", "time", "failures", "hidden"]) setText(parts[name], page[name]);
-  setText(parts.share, page.share + " of all answers");
+  setText(parts.share, page.share);
   setText(parts.left, page.left);
   setText(parts.ending, capital(page.ending) + (page.running ? `; ${page.used_line} used.` : "."));
   parts.bar.value = page.used;
